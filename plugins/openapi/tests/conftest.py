@@ -8,7 +8,8 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, OperationRegistry, load_plugins
-from plugins.openapi.tests.making import EVENTS_OK, GET, api, made
+from plugins.openapi.tests.data import GET
+from plugins.openapi.tests.making import EVENTS_OK, api, made
 
 
 @pytest.fixture

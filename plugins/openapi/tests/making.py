@@ -1,12 +1,7 @@
 """What the tests of this folder share: documents and parts of them, and the operations that they become."""
 
-from aiohttp import web
-
 from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file
-
-NOWHERE = "http://127.0.0.1:1"
-JSON = "application/json"
-GET = {"get /x": {"operationId": "x"}}
+from plugins.openapi.tests.data import JSON, NOWHERE, TEXT
 
 
 def answers(schema, media=JSON):
@@ -31,7 +26,7 @@ def api(paths, version="3.1.0", **more):
 
 
 def parameter(name, location="query", schema=None, **more):
-    return {"name": name, "in": location, "schema": schema or {"type": "string"}, **more}
+    return {"name": name, "in": location, "schema": schema or TEXT, **more}
 
 
 def path_parameter(name, schema=None):
@@ -59,7 +54,3 @@ def made(document, **options):
 async def read(path, **options):
     """The operations of the document in a file, whose server is nowhere."""
     return await from_openapi_file(path, config(**options))
-
-
-def redirect(url, status=302):
-    return web.Response(status=status, headers={"Location": str(url)})

@@ -14,7 +14,9 @@ from operad import CallError, ErrorCode
 from operad_openapi._document.document import Document
 from operad_openapi._http import resolving
 from operad_openapi.operations import build_operations
-from plugins.openapi.tests.making import GET, config, redirect
+from plugins.openapi.tests.data import GET
+from plugins.openapi.tests.handlers import redirect, replying, server_context, telling
+from plugins.openapi.tests.making import config
 
 PATHOLOGICAL = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs" / "pathological"
 
@@ -22,15 +24,6 @@ PATHOLOGICAL = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() 
 @pytest.fixture(scope="module")
 def authority():
     return trustme.CA()
-
-
-def server_context(authority, *, asks=False):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    if asks:
-        context.verify_mode = ssl.CERT_REQUIRED
-        authority.configure_trust(context)
-    return context
 
 
 def client_context(authority, *, certificate=False):
@@ -42,7 +35,7 @@ def client_context(authority, *, certificate=False):
 
 
 async def test_a_redirect_from_https_to_http_is_refused(serve, fails, requests, authority):
-    target = await serve(lambda request: web.json_response(1))
+    target = await serve(replying())
     base = await serve(lambda request: redirect(f"{target}/x"), server_context(authority))
     error = await fails(base, ssl=client_context(authority))
     assert "got one to http, which is not followed" in error.message
@@ -50,10 +43,9 @@ async def test_a_redirect_from_https_to_http_is_refused(serve, fails, requests, 
 
 
 async def test_mutual_tls_is_met_by_a_certificate(serve, call, fails, api, authority):
-    def handler(request):
-        return web.json_response(request.headers.get("Authorization"))
-
-    base = await serve(handler, server_context(authority, asks=True))
+    base = await serve(
+        telling(lambda request: request.headers.get("Authorization")), server_context(authority, asks=True)
+    )
     schemes = {"tls": {"type": "mutualTLS"}, "token": {"type": "http", "scheme": "bearer"}}
     document = api(GET, components={"securitySchemes": schemes}, security=[{"tls": []}, {"token": []}])
     config = {"auth": {"type": "bearer", "token": "t"}, "retries": 0}
@@ -63,7 +55,7 @@ async def test_mutual_tls_is_met_by_a_certificate(serve, call, fails, api, autho
 
 
 async def test_a_certificate_of_nobody_is_refused(serve, fails, authority):
-    base = await serve(lambda request: web.json_response(1), server_context(authority))
+    base = await serve(replying(), server_context(authority))
     assert "certificate is not valid" in (await fails(base, retries=0)).message
 
 
@@ -148,9 +140,7 @@ HOSTILE = sorted(p.name for p in PATHOLOGICAL.glob("*.*")) if PATHOLOGICAL.exist
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of the memory as Linux counts it (KiB)")
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_pathological_document_ends_in_operations_or_an_error_within_2_seconds_and_200_mb(
-    name,
-):
+def test_a_pathological_document_ends_in_operations_or_an_error_within_2_seconds_and_200_mb(name):
     done = subprocess.run(
         [sys.executable, "-c", LOADING, str(PATHOLOGICAL / name)], capture_output=True, text=True, check=False
     )

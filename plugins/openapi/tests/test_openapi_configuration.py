@@ -13,7 +13,8 @@ from aiohttp import web
 
 from operad import CallError, ConfigError
 from operad_openapi import HTTPAuth, HTTPServiceConfig
-from plugins.openapi.tests.making import GET, NOWHERE, body, fields, made, parameter
+from plugins.openapi.tests.data import GET, NOWHERE
+from plugins.openapi.tests.making import body, fields, made, parameter
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 

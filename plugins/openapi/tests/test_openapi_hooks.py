@@ -8,7 +8,9 @@ from aiohttp import web
 
 from operad import CallError, ErrorCode, Identity, OperationContext
 from operad_openapi import HTTPRequest, http_envelope
-from plugins.openapi.tests.making import EVENTS_OK, NOWHERE, body, parameter, path_parameter, redirect
+from plugins.openapi.tests.data import NOWHERE
+from plugins.openapi.tests.handlers import redirect
+from plugins.openapi.tests.making import EVENTS_OK, body, parameter, path_parameter
 
 
 async def echo(request):

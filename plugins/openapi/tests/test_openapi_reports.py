@@ -8,7 +8,8 @@ from aiohttp import web
 from operad import OperationContext, OperationRegistry, load_plugins
 from operad_openapi._http.progress import Progress
 from operad_testing import CallLog
-from plugins.openapi.tests.making import GET, api
+from plugins.openapi.tests.data import GET
+from plugins.openapi.tests.making import api
 
 BINARY = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 FILES = {

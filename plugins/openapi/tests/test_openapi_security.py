@@ -9,7 +9,8 @@ from aiohttp import web
 
 from operad import CallError, Identity, OperationContext
 from operad_openapi import HTTPAuth
-from plugins.openapi.tests.making import GET, NOWHERE, config, parameter
+from plugins.openapi.tests.data import GET, NOWHERE
+from plugins.openapi.tests.making import config, parameter
 
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "Bearer"},

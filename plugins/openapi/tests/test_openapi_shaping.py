@@ -7,7 +7,8 @@ from aiohttp import web
 
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_openapi import HTTPServiceConfig
-from plugins.openapi.tests.making import GET, body, made, parameter, path_parameter, read
+from plugins.openapi.tests.data import GET
+from plugins.openapi.tests.making import body, made, parameter, path_parameter, read
 
 
 def names(found):

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, ErrorCode
-from plugins.openapi.tests.making import GET
+from plugins.openapi.tests.data import GET
 
 EVENTS = {"text/event-stream": {"schema": {"type": "object"}}}
 

@@ -4,11 +4,10 @@ import asyncio
 import base64
 import gc
 import gzip
-import ssl
 import threading
 import warnings
-import zlib
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import trustme
@@ -17,17 +16,17 @@ from aiohttp import web
 from operad import ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig
 from operad_openapi._http import session as session_module
-from plugins.openapi.tests.making import GET, made
+from plugins.openapi.tests.data import GET
+from plugins.openapi.tests.handlers import ENCODINGS, echo, packed, replying, server_context, telling
+from plugins.openapi.tests.making import made
 
 JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "get"])
 async def test_a_request_without_a_body_has_no_content_type(call, method):
-    async def handler(request):
-        return web.json_response([request.headers.get("Content-Type"), await request.text()])
-
-    assert (await call(handler, {f"{method} /x": {}})).data == [None, ""]
+    data = (await call(echo, {f"{method} /x": {}})).data
+    assert ("Content-Type" in data["headers"], data["body"]) == (False, "")
 
 
 @pytest.mark.parametrize(
@@ -51,44 +50,26 @@ async def test_a_response_whose_body_breaks_off_is_an_error_and_not_requested_ag
     assert (error.code, len(requests)) == (ErrorCode.UNAVAILABLE, 1)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
 async def test_a_compressed_body_that_was_cut_off_is_no_answer(call, fails, encoding):
-    data = "\n".join(f"row {n},{n * n % 977}" for n in range(5000)).encode()
-    if encoding == "br":
-        whole = pytest.importorskip("brotli").compress(data)
-    elif encoding == "zstd":
-        whole = pytest.importorskip("backports.zstd").compress(data)
-    else:
-        packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
-        whole = packer.compress(data) + packer.flush()
-    headers = {"Content-Encoding": encoding, "Content-Type": "text/csv"}
-    assert (await call(lambda request: web.Response(body=whole, headers=headers))).data == data.decode()
-    half = whole[: len(whole) // 2]
-    error = await fails(lambda request: web.Response(body=half, headers=headers), retries=0)
-    assert error.code == ErrorCode.UNAVAILABLE
+    data = "\n".join(f"row {n},{n * n % 977}" for n in range(5000))
+    whole = packed(data.encode(), encoding)
+    assert (await call(replying(whole, "text/csv", Content_Encoding=encoding))).data == data
+    half = replying(whole[: len(whole) // 2], "text/csv", Content_Encoding=encoding)
+    assert (await fails(half, retries=0)).code == ErrorCode.UNAVAILABLE
 
 
 async def test_gzip_of_several_members_is_read_to_its_end(call):
     body = gzip.compress(b"first,") + gzip.compress(b"second") + b"\0" * 8
-    headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain"}
-    assert (await call(lambda request: web.Response(body=body, headers=headers))).data == "first,second"
+    assert (await call(replying(body, "text/plain", Content_Encoding="gzip"))).data == "first,second"
 
 
 async def test_long_headers_are_read_up_to_a_limit_with_a_name(serve, call, fails):
-    base = await serve(lambda request: web.json_response(1, headers={"Link": "x" * 20_000}))
+    base = await serve(replying(b"1", Link="x" * 20_000))
     assert len((await call(base)).meta.headers["link"]) == 20_000
     error = await fails(base, limits={"header_bytes": 10_000})
     assert (error.code, error.details["limit"]) == (ErrorCode.PAYLOAD_TOO_LARGE, "header_bytes")
     assert "xxx" not in error.message
-
-
-async def test_a_method_is_repeated_after_the_statuses_that_the_policy_allows_it(call, requests):
-    await call(
-        lambda request: web.Response(status=429 if len(requests) == 1 else 200, headers={"Retry-After": "0"}),
-        {"post /x": {}},
-        retries={"also": {"POST": [429]}},
-    )
-    assert len(requests) == 2
 
 
 async def test_a_request_waits_where_the_server_has_said_that_nothing_is_left(serve, operations, api, monkeypatch):
@@ -99,8 +80,7 @@ async def test_a_request_waits_where_the_server_has_said_that_nothing_is_left(se
         slept.append(seconds)
         await real(0, *args)
 
-    headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "4"}
-    base = await serve(lambda request: web.json_response(1, headers=headers))
+    base = await serve(replying(X_RateLimit_Remaining="0", X_RateLimit_Reset="4"))
     found = operations(api(GET), base, retries={"rate_limit": True})
     monkeypatch.setattr("operad_openapi._http.client.asyncio.sleep", sleep)
     await found["x"].handler({}, None)
@@ -146,7 +126,7 @@ async def test_a_configured_proxy_gets_the_requests_and_its_own_credential(call,
 async def test_the_environment_names_the_proxy_if_it_is_asked(proxy, serve, call, monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://{proxy}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    base = await serve(lambda request: web.json_response("direct"))
+    base = await serve(telling(lambda request: "direct"))
     assert (await call("http://api.example.test", proxy="environment")).data == "proxy"
     assert (await call(base, proxy="environment")).data == "direct"
     assert (await call(base)).data == "direct"
@@ -192,15 +172,8 @@ async def test_a_header_that_is_no_utf_8_is_latin_1(serve_raw, call):
 
 async def test_files_say_whom_to_trust_and_what_to_show(serve, call, fails, tmp_path):
     authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    context.verify_mode = ssl.CERT_REQUIRED
-    authority.configure_trust(context)
-
-    def handler(request):
-        return web.json_response(request.transport.get_extra_info("peercert") is not None)
-
-    base = await serve(handler, context)
+    shows = telling(lambda request: request.transport.get_extra_info("peercert") is not None)
+    base = await serve(shows, server_context(authority, asks=True))
     own = authority.issue_cert("client@example.test")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     own.cert_chain_pems[0].write_to_path(tmp_path / "own.pem")
@@ -219,28 +192,18 @@ def test_a_file_of_tls_that_is_not_there_is_named_when_the_source_is_made(api):
 # --- event loops -------------------------------------------------------------------------------------
 
 
-def test_one_event_loop_after_another_leaves_no_session_open(api):
-    class Handler(BaseHTTPRequestHandler):
+def test_one_event_loop_after_another_leaves_no_session_open(api, tmp_path):
+    class Handler(SimpleHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "1")
-            self.end_headers()
-            self.wfile.write(b"1")
-
-        def log_message(self, *_):
-            pass
-
     async def once():
-        assert (await found[0].handler({}, None)).data == 1
+        assert (await found[0].handler({}, None)).data == b"1"
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    (tmp_path / "x").write_text("1")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    base = f"http://127.0.0.1:{server.server_port}"
-    found = made(api(GET), base_url=base)
+    found = made(api(GET), base_url=f"http://127.0.0.1:{server.server_port}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ResourceWarning)
@@ -259,18 +222,12 @@ async def test_a_connection_that_its_server_may_be_closing_is_not_used_again(
     serve, operations, api, monkeypatch, idle, connections
 ):
     """A POST that met the closing connection would be lost, and could not be sent again."""
-    peers = set()
-
-    async def handler(request):
-        peers.add(request.transport.get_extra_info("peername"))
-        return web.json_response({})
-
     monkeypatch.setattr(session_module, "IDLE", idle)
-    found = operations(api({"post /x": {"operationId": "x"}}), await serve(handler))
-    await found["x"].handler({}, None)
+    peer = telling(lambda request: request.transport.get_extra_info("peername"))
+    found = operations(api({"post /x": {"operationId": "x"}}), await serve(peer))
+    first = await found["x"].handler({}, None)
     await asyncio.sleep(0.05)
-    await found["x"].handler({}, None)
-    assert len(peers) == connections
+    assert len({tuple(each.data) for each in (first, await found["x"].handler({}, None))}) == connections
     assert session_module.IDLE < 5  # what Node, uvicorn and Apache wait
 
 

@@ -3,12 +3,12 @@
 import asyncio
 import json
 import os
-import ssl
 import sys
 
 import pytest
 import trustme
-from aiohttp import web
+
+from plugins.openapi.tests.handlers import server_context, telling
 
 PROGRAM = """
 import asyncio, json, sys
@@ -48,11 +48,9 @@ async def called(plain: str, secure: str, **environment: str) -> dict:
 async def servers(serve, tmp_path):
     """The URLs of a server without TLS and of one with TLS, and the path of its authority's certificate."""
     authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-
-    plain, secure = [await serve(lambda request: web.json_response(True), tls) for tls in (None, context)]
+    contexts = (None, server_context(authority))
+    plain, secure = [await serve(telling(lambda request: True), context) for context in contexts]
     return plain, secure, str(tmp_path / "ca.pem")
 
 
