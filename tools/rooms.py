@@ -119,7 +119,7 @@ BUDGETS: dict[str, int] = {
     # Notifications of changed resources for each caller alone, 47.
     # And subscriptions that are made again, bounded callbacks of sessions, and ports of URLs, 25.
     # And messages with their place and fix, 25.
-    "operad_mcp": 10848,  # and a check of server objects, 5; docstrings that say more, 430; a 405, 2
+    "operad_mcp": 10857,  # and a check of server objects, 5; docstrings that say more, 430; a 405, 2; URIs, 9
     "operad_nats": 1838,  # with docstrings, 35, and messages with a fix, 2
     # Streams of JSON values, inputs by intent, hooks of requests and responses, links to follow: 650 lines;
     # credentials of callers, 40; and newer ones after a refusal, 20; declared values of Accept-Encoding, 20;

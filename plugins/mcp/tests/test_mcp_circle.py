@@ -272,6 +272,21 @@ async def test_a_resource_of_another_server_is_watched_there_once_for_all_who_wa
 
 
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_a_session_watches_1000_resources_with_uris_of_8192_characters() -> None:
+    async with Client(to_mcp(OperationRegistry()).server(), mode="legacy") as client:
+        longest = "up://" + "x" * 8_187
+        with pytest.raises(MCPError, match="expected a URI of at most 8192 characters, got 8193"):
+            await client.subscribe_resource(f"{longest}x")
+        for uri in (longest, *(f"up://{number}" for number in range(999))):
+            await client.subscribe_resource(uri)
+        await client.subscribe_resource(longest)  # which it watches already
+        with pytest.raises(MCPError, match="watches 1000 resources, the maximum; unsubscribe from one first"):
+            await client.subscribe_resource("up://1000")
+        await client.unsubscribe_resource(longest)
+        await client.subscribe_resource("up://1000")
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 @pytest.mark.parametrize("inner", ["legacy", "2026-07-28"])
 async def test_updates_pass_through_two_servers_and_their_end_is_said(
     inner: str, caplog: pytest.LogCaptureFixture

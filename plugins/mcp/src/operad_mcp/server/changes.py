@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import mcp_types as types
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
@@ -16,6 +17,7 @@ from mcp.server.subscriptions import (
     ResourceUpdated,
     ToolsListChanged,
 )
+from mcp.shared.exceptions import MCPError
 
 from operad import CallError, OperationContext, OperationSpec
 from operad.plugin import may_list
@@ -28,6 +30,8 @@ _SETTLES = 0.05
 """Seconds for which changes are collected before clients are notified. Loading a source makes hundreds."""
 MAX_WATCHED = 1_000
 """The maximum number of resources that one session may watch."""
+MAX_URI = 8_192
+"""The maximum length of the URI of a watched resource, in characters."""
 _Watched = tuple[str | None, str]
 """The id of a caller, and the URI of a resource."""
 _EVENTS: dict[str, type[Any]] = {
@@ -116,14 +120,20 @@ class Changes:
         return self._users == 1
 
     def watch(self, ctx: Any, uri: str) -> bool:
-        """Notify the session of ``ctx`` whenever the resource ``uri`` changes; return True.
+        """Notify the session of ``ctx`` whenever the resource ``uri`` changes; return False if it does already.
 
-        Return False if it already watches the resource, or watches `MAX_WATCHED` resources.
+        Raises `MCPError` if the session watches `MAX_WATCHED` resources, or if ``uri`` is longer than `MAX_URI`.
         """
         watched: set[_Watched] = connection_of(ctx).state.setdefault("operad.watched", set())
         key = (self._door.principal(ctx), uri)
-        if key in watched or len(watched) >= MAX_WATCHED:
+        if key in watched:
             return False
+        if len(uri) > MAX_URI:
+            message = f"expected a URI of at most {MAX_URI} characters, got {len(uri)}"
+            raise MCPError(types.INVALID_PARAMS, message)
+        if len(watched) >= MAX_WATCHED:
+            message = f"this session watches {MAX_WATCHED} resources, the maximum; unsubscribe from one first"
+            raise MCPError(types.INVALID_PARAMS, message)
         watched.add(key)
         return True
 

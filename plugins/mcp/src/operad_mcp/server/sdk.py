@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
 from operad_mcp.foreign import clean_text, one_line
-from operad_mcp.server.changes import MAX_WATCHED, Changes, Watching, connection_of
+from operad_mcp.server.changes import MAX_URI, MAX_WATCHED, Changes, Watching, connection_of
 from operad_mcp.server.door import Door, is_handshake
 from operad_mcp.server.kinds import Json
 from operad_mcp.server.prompts import Prompts
@@ -121,10 +121,11 @@ class Served:
         return await call_next(ctx)
 
     async def _listen(self, ctx: Any, params: Any) -> Any:
-        uris = [str(uri) for uri in (params.notifications.resource_subscriptions or ())][:MAX_WATCHED]
+        asked = [str(uri) for uri in (params.notifications.resource_subscriptions or ())]
+        uris = [uri for uri in asked if len(uri) <= MAX_URI][:MAX_WATCHED]
         async with self.watching.following(ctx, uris) as watched:
-            asked = params.notifications.model_copy(update={"resource_subscriptions": watched})
-            return await self.changes.listen(ctx, params.model_copy(update={"notifications": asked}))
+            granted = params.notifications.model_copy(update={"resource_subscriptions": watched})
+            return await self.changes.listen(ctx, params.model_copy(update={"notifications": granted}))
 
     async def _subscribe(self, ctx: Any, params: Any) -> Json:
         uri, connection = str(params.uri), connection_of(ctx)
