@@ -17,6 +17,8 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection
 from grpc_tools import protoc
 
+from operad import OperationRegistry, load_plugins
+
 PROTO = Path(__file__).with_name("loft.proto")
 SERVICE = "loft.v1.Loft"
 
@@ -52,9 +54,10 @@ class Loft:
     def __init__(self) -> None:
         self.metadata: list[dict[str, str]] = []
         self.time_left: list[float | None] = []
-        self.cancelled = asyncio.Event()
+        self.began, self.cancelled = asyncio.Event(), asyncio.Event()
 
     def _note(self, context: Any) -> None:
+        self.began.set()
         self.metadata.append(dict(context.invocation_metadata()))
         self.time_left.append(context.time_remaining())
 
@@ -135,3 +138,11 @@ async def serve_loft(
         yield f"127.0.0.1:{port}", loft
     finally:
         await server.stop(None)
+
+
+@asynccontextmanager
+async def loaded(**options: Any) -> AsyncIterator[tuple[OperationRegistry, Loft]]:
+    """A registry with the operations of a loft in the namespace g, and the loft's methods."""
+    async with serve_loft() as (target, loft), OperationRegistry(load_plugins(only=["grpc"])) as registry:
+        await registry.load("grpc", namespace="g", target=target, **options)
+        yield registry, loft

@@ -12,7 +12,6 @@ from loft import serve_loft
 from operad_grpc import TLSConfig, from_grpc
 
 from operad import SourceError
-from operad_testing import run
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="making a certificate needs openssl")
 
@@ -27,44 +26,33 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return key, chain
 
 
-def test_a_server_is_reached_by_tls_and_only_with_a_certificate_that_is_trusted(
+async def test_a_server_is_reached_by_tls_and_only_with_a_certificate_that_is_trusted(
     certificate: tuple[Path, Path],
 ) -> None:
     key, chain = certificate
     credentials = grpc.ssl_server_credentials([(key.read_bytes(), chain.read_bytes())])
-
-    async def body() -> None:
-        async with serve_loft(credentials=credentials) as (target, _):
-            tls = TLSConfig(root_certificates=chain, server_name="loft.test")
-            async with await from_grpc(target, tls=tls, token="t") as session:
-                assert len(session.operations) == 5
-            with pytest.raises(SourceError):
-                await from_grpc(target, tls=True, connect_timeout=5)
-
-    run(body())
+    async with serve_loft(credentials=credentials) as (target, _):
+        tls = TLSConfig(root_certificates=chain, server_name="loft.test")
+        async with await from_grpc(target, tls=tls, token="t") as session:
+            assert len(session.operations) == 5
+        with pytest.raises(SourceError):
+            await from_grpc(target, tls=True, connect_timeout=5)
 
 
-def test_mutual_tls_shows_our_certificate(certificate: tuple[Path, Path]) -> None:
+async def test_mutual_tls_shows_our_certificate(certificate: tuple[Path, Path]) -> None:
     key, chain = certificate
     credentials = grpc.ssl_server_credentials(
         [(key.read_bytes(), chain.read_bytes())], chain.read_bytes(), require_client_auth=True
     )
-
-    async def body() -> None:
-        async with serve_loft(credentials=credentials) as (target, _):
-            ours = {"private_key": key, "certificate_chain": chain}
-            tls = TLSConfig(root_certificates=chain, server_name="loft.test", **ours)
-            async with await from_grpc(target, tls=tls) as session:
-                assert session.operations
-            with pytest.raises(SourceError):
-                await from_grpc(target, tls=TLSConfig(root_certificates=chain, server_name="loft.test"))
-
-    run(body())
+    async with serve_loft(credentials=credentials) as (target, _):
+        ours = {"private_key": key, "certificate_chain": chain}
+        tls = TLSConfig(root_certificates=chain, server_name="loft.test", **ours)
+        async with await from_grpc(target, tls=tls) as session:
+            assert session.operations
+        with pytest.raises(SourceError):
+            await from_grpc(target, tls=TLSConfig(root_certificates=chain, server_name="loft.test"))
 
 
-def test_a_certificate_that_is_not_there_is_named() -> None:
-    async def body() -> None:
-        with pytest.raises(SourceError, match=r"missing\.pem"):
-            await from_grpc("127.0.0.1:1", tls=TLSConfig(root_certificates="missing.pem"))
-
-    run(body())
+async def test_a_certificate_that_is_not_there_is_named() -> None:
+    with pytest.raises(SourceError, match=r"missing\.pem"):
+        await from_grpc("127.0.0.1:1", tls=TLSConfig(root_certificates="missing.pem"))
