@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad_schema import from_schema
+from operad_schema import UNKNOWN, from_schema
 from operad_schema.compiling import _text_key, compiled
 from operad_schema.groups import components
 from operad_schema.limits import Limits
@@ -231,6 +231,7 @@ def test_what_says_nothing_leaves_everything() -> None:
         assert unknown.tracer()(value) == (value, True, False, False)
         assert unknown.normalizer(value) == (value, True)
         assert (unknown.caster(value), unknown.validator(value), unknown.errors(value)) == (value, True, [])
+    assert UNKNOWN.is_unknown
     assert not from_schema(False).is_unknown
     assert repr(from_schema({"type": "x", "a": 1})) == "<Schema of 'type', 'a'>"
     assert repr(from_schema(True)) == "<Schema of True>"

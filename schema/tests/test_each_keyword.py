@@ -71,21 +71,6 @@ def test_the_search_for_errors_ends_after_so_many_steps() -> None:
     assert (error.path, error.keyword, error.expected, error.got) == ("$", "", expected, "list")
 
 
-def test_a_union_tells_of_the_branch_that_came_closest_by_content_and_then_by_depth() -> None:
-    tagged = [
-        {"properties": {"k": {"const": "a"}, "v": {"properties": {"w": INT}}}},
-        {"properties": {"k": {"const": "b"}, "v": {"minProperties": 2}}},
-    ]
-    (error,) = from_schema({"anyOf": tagged}).errors({"k": "b", "v": {}})
-    assert error.message.endswith("(closest: expected at least 2 properties, got 0 at $.v)")
-    deep = [
-        {"properties": {"a": {"minProperties": 3}}},
-        {"properties": {"a": {"properties": {"b": {"minimum": 5}}}}},
-    ]
-    (error,) = from_schema({"anyOf": deep}).errors({"a": {"b": 1}})
-    assert error.message.endswith("(closest: expected a number >= 5, got 1 at $.a.b)")
-
-
 # --- values -----------------------------------------------------------------------------------------------
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")

@@ -67,26 +67,6 @@ def test_the_official_suite_of_formats_finds_nothing_wrong() -> None:
     assert count > 1_500
 
 
-def test_a_format_is_an_annotation_unless_the_caller_asks() -> None:
-    node = {"type": "string", "format": "date"}
-    assert from_schema(node).is_valid("yesterday")
-    assert not from_schema(node, formats=True).is_valid("yesterday")
-    assert from_schema(node).is_valid("yesterday")  # the two are not one in the cache
-    assert from_schema({"format": "colour"}, formats=True).is_unknown
-    assert from_schema({"format": ["date"]}, formats=True).is_valid("x")
-    assert from_schema({"format": "regex"}, formats=True).is_valid("(")  # never compiled
-
-
-def test_schemas_of_one_document_differ_in_whether_formats_are_checked() -> None:
-    document = {"$defs": {"day": {"type": "string", "format": "date"}}}
-    plain, strict = (
-        from_schema(document["$defs"]["day"], document=document, pointer="/$defs/day", formats=formats)
-        for formats in (False, True)
-    )
-    assert plain.is_valid("x")
-    assert not strict.is_valid("x")
-
-
 def test_an_export_keeps_formats_as_they_were_written() -> None:
     node = {"type": "object", "properties": {"a": {"format": "date"}, "b": {"format": "colour"}}}
     schema = from_schema(node, formats=True)
@@ -94,66 +74,9 @@ def test_an_export_keeps_formats_as_they_were_written() -> None:
     assert schema.bundled(SharedDefinitions()) == node
 
 
-def test_an_error_names_the_format_the_value_and_the_path() -> None:
-    schema = from_schema({"properties": {"at": {"type": "string", "format": "date"}}}, formats=True)
-    [error] = schema.errors({"at": "yesterday"})
-    assert error.message == "expected a date (RFC 3339) such as 2026-01-31, got 'yesterday' at $.at"
-    [error] = from_schema({"format": "uint8"}, formats=True).errors(256)
-    assert error.message == "expected a uint8, 0 to 255, got 256 at $"
-
-
-def test_a_cast_does_not_touch_a_text_of_another_format() -> None:
-    schema = from_schema({"properties": {"at": {"type": "string", "format": "date"}}}, formats=True)
-    assert schema.normalizer({"at": 5, "b": 1}) == ({"at": "5"}, False)
-
-
-def test_beside_a_reference_of_an_old_draft_and_in_a_nullable_schema_formats_mean_what_they_should() -> None:
-    old = {"$ref": "#/definitions/any", "format": "date", "definitions": {"any": {"type": "string"}}}
-    assert from_schema(old, dialect="draft7", formats=True).is_valid("x")
-    for node in ({"format": "date", "nullable": True}, {"type": "string", "format": "date", "nullable": True}):
-        schema = from_schema(node, dialect="openapi-3.0", formats=True)
-        assert schema.is_valid(None)
-        assert not schema.is_valid("x")
-
-
-TREE = {
-    "$ref": "#/$defs/node",
-    "$defs": {
-        "node": {
-            "properties": {
-                "id": {"format": "uuid"},
-                "below": {"type": "array", "items": {"$ref": "#/$defs/node"}},
-            },
-            "additionalProperties": {"format": "date"},
-            "patternProperties": {"^n_": {"format": "int32"}},
-        }
-    },
-}
-
-
 @pytest.mark.parametrize(("schema", "value", "path"), TABLES["a_format_is_checked_wherever_the_schema_has_it"])
 def test_a_format_is_checked_wherever_the_schema_has_it(schema: Any, value: Any, path: str) -> None:
     assert from_schema(schema, formats=True).errors(value)[0].path == path
-
-
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        ({"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "maxLength": 1}]}, "x"),
-        ({"if": {"type": "string"}, "then": {"format": "date"}}, 2**31),
-        ({"properties": {"a": {"format": "date"}}}, "x"),
-        ({"$ref": "#/$defs/nowhere", "$defs": {"other": {"format": "date"}}}, "x"),
-        (
-            {
-                "$ref": "#/$defs/a",
-                "$defs": {"a": {"$ref": "#/$defs/a", "format": "colour"}, "b": {"format": "date"}},
-            },
-            "x",
-        ),
-    ],
-)
-def test_a_value_that_another_alternative_accepts_needs_no_format(schema: Any, value: Any) -> None:
-    assert from_schema(schema, formats=True).errors(value) == []
 
 
 @pytest.mark.parametrize("name", sorted(name for name in CHECKED if isinstance(GOOD_AND_BAD[name][0][0], str)))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from operad_schema import UNKNOWN, SchemaError, from_schema
+from operad_schema import SchemaError, from_schema
 
 TABLES = json.loads(Path(__file__).with_name("objects.json").read_text("utf-8"))
 
@@ -98,28 +98,6 @@ def test_one_document_is_not_taken_for_another_at_the_same_place() -> None:
         schema = from_schema(document["s"], document=document, pointer="/s")
         assert (schema.is_valid(good), schema.is_valid(bad)) == (True, False)
         del document, schema
-
-
-def test_a_schema_in_a_document_may_name_its_own_dialect() -> None:
-    document = {
-        "s": {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}
-    }
-    schema = from_schema(document["s"], document=document, pointer="/s", dialect="2020-12")
-    assert (schema.is_valid(1), schema.is_valid(2)) == (False, True)
-
-
-@pytest.mark.parametrize(
-    "schema", [True, {}, {"description": "d"}, {"$ref": "#/$defs/a", "$defs": {"a": {}}}, {"default": 1}]
-)
-def test_a_schema_that_says_nothing_is_unknown(schema: Any) -> None:
-    assert from_schema(schema).is_unknown
-    assert from_schema(schema).normalizer(value := object()) == (value, True)
-
-
-@pytest.mark.parametrize("schema", [False, {"type": "string"}, {"not": {}}, {"required": []}, {"enum": [1]}])
-def test_a_schema_that_says_something_is_not_unknown(schema: Any) -> None:
-    assert from_schema(schema).is_unknown == (schema == {"required": []})
-    assert UNKNOWN.is_unknown
 
 
 def test_a_bundle_holds_all_that_it_refers_to_with_its_texts() -> None:

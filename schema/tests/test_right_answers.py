@@ -33,19 +33,6 @@ def test_a_zero_value_is_one_of_a_cast_that_is_cast_again(schema: Any, expected:
     assert outer.cast(once, complete=True) == once
 
 
-def test_what_was_invented_is_told_though_a_union_changed_its_mind() -> None:
-    schema = from_schema(
-        {
-            "required": ["b"],
-            "oneOf": [{"additionalProperties": False}, {}],
-            "properties": {"b": {"type": "boolean"}},
-        }
-    )
-    made, clean = schema.tracer("complete")({})[:2]
-    assert (made, clean) == ({"b": False}, False)
-    assert [error.path for error in schema.mismatches({}, "complete")] == ["$.b"]
-
-
 @pytest.mark.parametrize(("schema", "value"), TABLES["a_valid_value_stays_valid_once_cast"])
 def test_a_valid_value_stays_valid_once_cast(schema: Any, value: Any) -> None:
     compiled = from_schema(schema)

@@ -31,15 +31,6 @@ def test_what_was_read_before_a_bound_was_met_is_not_read_again() -> None:
     assert part(document, "B", limits=Limits(max_schema_nodes=3)).warnings[0].startswith("#/$defs/B/properties/x")
 
 
-def test_schemas_of_one_document_share_what_they_reach() -> None:
-    document = {
-        "$defs": {"A": {"items": {"$ref": "#/$defs/B"}}, "B": INTEGER, "C": {"not": {"$ref": "#/$defs/B"}}}
-    }
-    first, second = part(document, "A"), part(document, "C")
-    assert not first.is_valid(["x"])
-    assert second.is_valid("x")
-
-
 def nested(depth: int, leaf: Any) -> Any:
     for _ in range(depth):
         leaf = {"minProperties": 0, "properties": {"x": leaf}}

@@ -28,38 +28,6 @@ def test_a_missing_required_property_is_filled_in(schema: Any, expected: Any) ->
     assert (made, type(made)) == (expected, type(expected))
 
 
-def test_a_zero_that_would_contain_itself_is_absent_and_others_are_not() -> None:
-    node = {
-        "type": "object",
-        "properties": {"next": {"$ref": "#/$defs/n"}, "v": {"type": "integer"}},
-        "required": ["next", "v"],
-    }
-    assert filled({"$ref": "#/$defs/n"}, **{"$defs": {"n": node}}) is ...
-    ends = {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}
-    node = {**node, "properties": {"next": ends, "v": {"type": "integer"}}}
-    assert filled({"$ref": "#/$defs/n"}, **{"$defs": {"n": node}}) == {"next": None, "v": 0}
-    ends = {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "string"}]}
-    node = {**node, "properties": {"next": ends, "v": {"type": "integer"}}}
-    assert filled({"$ref": "#/$defs/n"}, **{"$defs": {"n": node}}) == {"next": "", "v": 0}
-    both = {
-        "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}, "required": ["b"]},
-        "b": {
-            "type": "object",
-            "properties": {"a": {"$ref": "#/$defs/a"}, "c": {"$ref": "#/$defs/c"}},
-            "required": ["a", "c"],
-        },
-        "c": {"type": "object", "properties": {"d": {"type": "integer"}}, "required": ["d"]},
-    }
-    assert filled({"$ref": "#/$defs/a"}, **{"$defs": both}) is ...
-    assert filled({"$ref": "#/$defs/c"}, **{"$defs": both}) == {"d": 0}
-
-
-def test_a_default_that_would_contain_itself_is_absent() -> None:
-    schema = from_schema({"properties": {"n": {"$ref": "#", "default": {}}, "m": {"default": 1}}})
-    assert schema.cast({}) == {"m": 1}
-    assert schema.cast({"n": {}}) == {"n": {"m": 1}, "m": 1}
-
-
 def test_what_is_too_large_is_not_filled_in() -> None:
     wide = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(9)}}
     schema = {**wide, "required": [f"p{i}" for i in range(9)]}
@@ -73,29 +41,6 @@ def test_what_is_too_large_is_not_filled_in() -> None:
         {"type": "object", "properties": {"x": outer}, "required": ["x"]}, limits=Limits(max_fill=11)
     )
     assert deep.cast({}, complete=True) == {}, "two objects and ten numbers"
-
-
-def test_beyond_the_budget_of_a_call_nothing_more_is_filled_in() -> None:
-    row = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    schema = from_schema({"items": row}, limits=Limits(max_filled=3))
-    assert schema.cast([{}, {}, {}], complete=True) == [{"a": 0}] * 3
-    assert [error.keyword for error in schema.mismatches([{}, {}, {}], "complete")] == ["required"] * 3
-    assert schema.cast([{}] * 5, complete=True) == [{"a": 0}] * 3 + [{}] * 2
-    assert schema.mismatches([{}] * 5, "complete")[0].keyword == "max_filled"
-    assert schema.tracer("complete")([{}] * 5)[:2][1] is False
-    defaults = from_schema({"items": {"properties": {"a": {"default": [1]}}}}, limits=Limits(max_filled=4))
-    assert defaults.cast([{}] * 3, complete=True) == [{"a": [1]}] * 2 + [{}]
-
-
-def test_what_was_invented_is_told_with_its_place() -> None:
-    row = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"default": 1}}, "required": ["a", "b"]}
-    schema = from_schema({"type": "object", "properties": {"rows": {"items": row}}})
-    told = schema.mismatches({"rows": [{"a": 1}, {}]}, "complete")
-    assert [error.path for error in told] == ["$.rows[1].a"]
-    assert told[0].message == "expected the property 'a', got none at $.rows[1]: 0 was filled in"
-    positions = from_schema({"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 1})
-    assert positions.mismatches([], "complete")[0].message == "expected item 0, got none at $: 0 was filled in"
-    assert positions.tracer("complete")([])[:2] == ([0], False)
 
 
 def test_a_fill_is_no_other_ones_container() -> None:
