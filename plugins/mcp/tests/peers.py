@@ -16,7 +16,7 @@ import psutil
 import pytest
 import uvicorn
 
-from operad import CallError, OperationRegistry, load_plugins
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad_testing import free_port
 from plugins.mcp.tests import mcp_feature_server
 
@@ -24,12 +24,61 @@ HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 FEATURES = Path(__file__).with_name("mcp_feature_server.py")
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 Json = dict[str, Any]
+Log = pytest.LogCaptureFixture
+Patch = pytest.MonkeyPatch
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+def table(name: str) -> pytest.MarkDecorator:
+    """Return the parameters of a test: their names and its cases, which may have names too."""
+    arguments, cases = TABLES[name]
+    if isinstance(cases, dict):
+        return pytest.mark.parametrize(arguments, cases.values(), ids=list(cases))
+    return pytest.mark.parametrize(arguments, cases)
 
 
 def plain() -> OperationRegistry:
     """A registry without a source."""
     return OperationRegistry(load_plugins(only=["mcp"]))
+
+
+def raw(made: OperationRegistry, name: str, answer: Any, **spec: Any) -> OperationRegistry:
+    """Register an operation that returns what it is given here, or raises it, or that is its handler."""
+
+    async def handler(input: Any, context: OperationContext) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    made.register(OperationSpec(namespace="m", name=name, **spec), answer if callable(answer) else handler)
+    return made
+
+
+def watched(subscribe: Any, **spec: Any) -> OperationRegistry:
+    """A registry with the resource ``up://x``, which can be watched with a subscription."""
+    made, found = OperationRegistry(), [{"uri": "up://x", "name": "x"}]
+    for name, answer, more in (
+        ("list", found, {"type": "query"}),
+        ("read", found, {"type": "query"}),
+        ("subscribe", subscribe, {"type": "subscription", **spec}),
+    ):
+        raw(made, f"resources.{name}", answer, metadata={"mcp": {"kind": f"resources.{name}"}}, **more)
+    return made
+
+
+class Slow:
+    """A handler that waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.started, self.go, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, input: Any, context: OperationContext) -> Any:
+        self.started.set()
+        try:
+            await self.go.wait()
+        finally:
+            self.ended.set()
+        return "done"
 
 
 @asynccontextmanager
@@ -74,6 +123,20 @@ async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
             await serving
 
 
+async def reached(port: int) -> None:
+    """Wait until a server listens on a port."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+
 def feature_server() -> Any:
     """A new feature server in this process."""
     return importlib.reload(mcp_feature_server).server
@@ -92,16 +155,7 @@ class HttpServer:
             sys.executable, str(FEATURES), "http", str(self.port),
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                except OSError:
-                    await asyncio.sleep(0.02)
-                else:
-                    writer.close()
-                    await writer.wait_closed()
-                    return
+        await reached(self.port)
 
     async def stop(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -10,29 +10,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
+import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from operad import (
-    AccessControl,
-    CallError,
-    ConfigError,
-    ErrorDefinition,
-    Operation,
-    OperationContext,
-    OperationRegistry,
-    OperationSpec,
-    ResponseEnvelope,
-    from_schema,
-    load_plugins,
-    operation,
-)
+import operad
+from operad import CallError, ConfigError, OperationContext, OperationRegistry, from_schema, operation
 from operad.registry.base import RegistryBase
 from operad_mcp import MCPServing, client_of, mcp_envelope, to_mcp
-from operad_testing import hostile_schemas, make_plugin
-from plugins.mcp.tests.peers import MODES, plain
+from operad_testing import hostile_schemas, make_plugin, plugins_of
+from plugins.mcp.tests.peers import MODES, Log, Slow, plain, raw, table
 
-RESOURCE = {"mcp": {"kind": "resource", "uri": "demo://note", "mimeType": "text/plain"}}
+PAGE = {"mcp": {"kind": "resource", "uri": "a:b"}}
+PROMPT = {"mcp": {"kind": "prompt"}}
 
 
 @operation(namespace="m", type="query", title="Add")
@@ -53,7 +43,7 @@ async def maybe(there: bool) -> int | None:
     return 1 if there else None
 
 
-@operation(namespace="m", access_control=AccessControl(required_scopes=("write",)))
+@operation(namespace="m", access_control=operad.AccessControl(required_scopes=("write",)))
 async def guarded() -> str:
     """For writers."""
     return "written"
@@ -76,24 +66,8 @@ def registry(**answers: Any) -> OperationRegistry:
     return made
 
 
-def raw(made: OperationRegistry, name: str, answer: Any, **spec: Any) -> OperationRegistry:
-    """Register an operation that answers what it is given here, or raises it, or calls it."""
-
-    async def handler(input: Any, context: OperationContext) -> Any:
-        if isinstance(answer, BaseException):
-            raise answer
-        return await answer(input, context) if callable(answer) else answer
-
-    made.register(OperationSpec(namespace="m", name=name, **spec), handler)
-    return made
-
-
 async def echo(input: Any, context: OperationContext) -> Any:
     return input
-
-
-async def forever(input: Any, context: OperationContext) -> Any:
-    await asyncio.Event().wait()
 
 
 def error_of(answer: Any) -> Any:
@@ -112,6 +86,12 @@ async def tools_of(session: Client) -> dict[str, Any]:
     return {tool.name: tool for tool in (await session.list_tools()).tools}
 
 
+async def called(served: Any, name: str, arguments: Any = None, mode: str = "2026-07-28", **options: Any) -> Any:
+    """The result of one call."""
+    async with client(served, mode, **options) as session:
+        return await session.call_tool(f"m_{name}", arguments or {})
+
+
 # --- listing -----------------------------------------------------------------------------------------
 
 
@@ -120,7 +100,7 @@ HOSTILE = hostile_schemas()
 
 @MODES
 async def test_hostile_schemas_fail_no_listing_and_what_cannot_be_told_is_said_once(
-    mode: str, caplog: pytest.LogCaptureFixture
+    mode: str, caplog: Log
 ) -> None:
     made = registry()
     for name, schema in HOSTILE.items():
@@ -145,16 +125,12 @@ async def test_operations_are_tools_with_safe_names_schemas_and_hints_of_their_t
     async with client(registry(), mode) as session:
         tools = await tools_of(session)
     assert sorted(tools) == ["m_add", "m_count", "m_maybe", "m_pair"]
-    added = tools["m_add"]
-    assert (added.title, added.description, added.meta) == (
-        "Add",
-        "The sum.",
-        {"operad/id": "m.add", **({"operad/wrapped": True} if mode == "legacy" else {})},
-    )
+    added, hints = tools["m_add"], tools["m_pair"].annotations
+    assert (added.title, added.description) == ("Add", "The sum.")
+    assert added.meta == {"operad/id": "m.add", **({"operad/wrapped": True} if mode == "legacy" else {})}
     assert added.input_schema["required"] == ["a", "b"]
     assert added.annotations.read_only_hint is True
-    assert tools["m_pair"].annotations.idempotent_hint is True
-    assert tools["m_pair"].annotations.read_only_hint is False
+    assert (hints.idempotent_hint, hints.read_only_hint) == (True, False)
 
 
 async def test_every_tool_has_a_description_and_an_object_as_its_input() -> None:
@@ -162,7 +138,6 @@ async def test_every_tool_has_a_description_and_an_object_as_its_input() -> None
     schemas: list[Any] = [None, True, {"type": ["object", "null"]}, {"anyOf": [{"required": ["a"]}]}]
     for number, schema in enumerate(schemas):
         raw(made, f"n{number}", "x", input_schema=schema)
-
     definitions = {"$defs": {"N": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/N"}}
     raw(made, "list", echo, input_schema=definitions)
     async with client(made) as session:
@@ -182,8 +157,7 @@ async def test_a_long_name_is_cut_with_a_hash_and_still_leads_to_its_operation()
     async with client(made) as session:
         for name, tool in (await tools_of(session)).items():
             assert len(name) <= 50
-            answer = await session.call_tool(name, {})
-            assert f"m.{answer.content[0].text}" == tool.meta["operad/id"]
+            assert f"m.{(await session.call_tool(name)).content[0].text}" == tool.meta["operad/id"]
 
 
 async def test_names_may_leave_the_namespace_out() -> None:
@@ -214,13 +188,8 @@ async def test_resources_templates_and_prompts_have_pages_and_refuse_other_curso
     made = OperationRegistry()
     for number in range(5):
         for kind, place in (("resource", "uri"), ("resourceTemplate", "uriTemplate"), ("prompt", "other")):
-            icons = [{"no": "src"}] if number == 4 else []
-            raw(
-                made,
-                f"{kind}{number}",
-                1,
-                metadata={"mcp": {"kind": kind, place: f"a:b{number}/{{x}}", "icons": icons}},
-            )
+            fields = {place: f"a:b{number}/{{x}}", "icons": [{"no": "src"}] if number == 4 else []}
+            raw(made, f"{kind}{number}", 1, metadata={"mcp": {"kind": kind, **fields}})
     async with client(to_mcp(made, page_size=2), mode) as session:
         for listing, key in (
             (session.list_resources, "resources"),
@@ -235,7 +204,7 @@ async def test_resources_templates_and_prompts_have_pages_and_refuse_other_curso
                     await listing(cursor=cursor)  # type: ignore[operator]  # each of them
 
 
-async def test_a_tool_that_the_protocol_refuses_does_not_cost_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_that_the_protocol_refuses_does_not_cost_the_others(caplog: Log) -> None:
     unusable = {"mcp": {"kind": "tool", "icons": [{"no": "src"}]}, "annotations": {"title": 7}}
     async with client(raw(registry(), "odd", "x", metadata=unusable)) as session:
         assert (await tools_of(session))["m_odd"].icons is None
@@ -247,8 +216,7 @@ async def test_an_output_schema_that_reaches_a_whole_api_is_not_told() -> None:
     chain = {f"S{n}": {"type": "object", "properties": {"next": links[n + 1]}} for n in range(200)}
     made = registry()
     for name, number in (("large", 0), ("small", 198)):
-        schema = from_schema(links[number], document={"$defs": chain})
-        raw(made, name, {"next": {}}, output_schema=schema)
+        raw(made, name, {"next": {}}, output_schema=from_schema(links[number], document={"$defs": chain}))
     async with client(made) as session:
         tools = await tools_of(session)
         assert tools["m_large"].output_schema is None
@@ -265,34 +233,27 @@ async def test_data_are_structured_and_text_and_wrapped_where_a_client_knows_obj
         number = await session.call_tool("m_add", {"a": 2, "b": 3})
         both = await session.call_tool("m_pair", {"left": "l"})
         none = await session.call_tool("m_maybe", {"there": False})
-    assert number.structured_content == ({"result": 5} if mode == "legacy" else 5)
     assert number.content[0].text == "5"
-    assert both.structured_content == {"left": "l", "right": None}
-    assert none.structured_content == {"result": None}
+    structured = [answer.structured_content for answer in (number, both, none)]
+    five = {"result": 5} if mode == "legacy" else 5
+    assert structured == [five, {"left": "l", "right": None}, {"result": None}]
     assert not any(answer.is_error for answer in (number, both, none))
-
-
-class Broken(Exception):
-    pass
 
 
 @MODES
 async def test_errors_are_results_with_code_and_details_and_what_is_undeclared_is_masked(
-    mode: str, caplog: pytest.LogCaptureFixture
+    mode: str, caplog: Log
 ) -> None:
-    made = registry(domain=CallError("SOLD_OUT", "no more", {"left": 0}), broken=Broken("password=hunter2"))
+    made = registry(domain=CallError("SOLD_OUT", "no more", {"left": 0}), broken=KeyError("password=hunter2"))
     async with client(made, mode) as session:
-        invalid = await session.call_tool("m_add", {"a": "x"})
-        domain = await session.call_tool("m_domain", {})
-        broken = await session.call_tool("m_broken", {})
-        denied = await session.call_tool("m_guarded", {})
+        answers = [await session.call_tool(f"m_{name}", {}) for name in ("add", "domain", "broken", "guarded")]
         with pytest.raises(MCPError, match="Unknown tool") as unknown:
             await session.call_tool("m_nothing", {})
     assert unknown.value.code == -32602
-    codes = [error_of(answer)["code"] for answer in (invalid, domain, broken, denied)]
+    codes = [error_of(answer)["code"] for answer in answers]
     assert codes == ["VALIDATION_ERROR", "SOLD_OUT", "EXECUTION_ERROR", "ACCESS_DENIED"]
-    assert error_of(domain)["details"] == {"left": 0}
-    assert "hunter2" not in broken.model_dump_json()
+    assert error_of(answers[1])["details"] == {"left": 0}
+    assert "hunter2" not in answers[2].model_dump_json()
     assert "hunter2" in caplog.text
 
 
@@ -302,11 +263,11 @@ async def test_errors_keep_addresses_of_upstream_servers_inside_unless_they_are_
     url = "http://10.0.0.3:9009/items/99"
     details = {"statusCode": 404, "url": url, "method": "GET", "headers": {"x-node": "n7"}, "body": "none"}
     raw(made, "lost", CallError("EXECUTION_ERROR", f"GET {url}: 404 Not Found", details))
-    raw(made, "note", CallError("UNAVAILABLE", f"GET {url}: no connection", details), metadata=RESOURCE)
+    raw(made, "note", CallError("UNAVAILABLE", f"GET {url}: no connection", details), metadata=PAGE)
     async with client(to_mcp(made, expose_upstream=exposed)) as session:
         answer = await session.call_tool("m_lost", {})
         with pytest.raises(MCPError) as caught:
-            await session.read_resource("demo://note")
+            await session.read_resource("a:b")
     text = answer.model_dump_json() + str(caught.value) + json.dumps(caught.value.error.data)
     assert ("10.0.0.3" in answer.content[0].text) == exposed
     assert ("10.0.0.3" in text) == exposed
@@ -318,9 +279,8 @@ async def test_errors_keep_addresses_of_upstream_servers_inside_unless_they_are_
 async def test_data_that_json_cannot_hold_are_an_error_of_their_call_alone(mode: str) -> None:
     odd = [float("nan"), {1, 2}, {"a": object()}, {7: "x"}, "half \ud800 pair", {"\ud800": 1}]
     async with client(registry(**{f"odd{n}": data for n, data in enumerate(odd)}), mode) as session:
-        for number in range(len(odd)):
-            answer = await session.call_tool(f"m_odd{number}", {})
-            assert error_of(answer)["code"] == "SERIALIZATION_ERROR", odd[number]
+        codes = [error_of(await session.call_tool(f"m_odd{number}"))["code"] for number in range(len(odd))]
+        assert codes == ["SERIALIZATION_ERROR"] * len(odd)
         assert (await session.call_tool("m_add", {"a": 1, "b": 1})).content[0].text == "2"
 
 
@@ -363,9 +323,7 @@ async def test_a_result_above_the_limit_is_cut_and_says_so_and_has_no_second_cop
 
 
 @MODES
-async def test_data_above_the_limit_of_a_tool_with_an_output_schema_are_an_error_or_have_one_copy(
-    mode: str,
-) -> None:
+async def test_data_above_the_limit_of_a_tool_with_a_schema_are_an_error_or_have_one_copy(mode: str) -> None:
     made = raw(registry(), "rows", ROWS, output_schema=OF_ROWS)
     for limit in (10_000, 30_000, 100_000):
         async with client(to_mcp(made, result_bytes=limit), mode) as session:
@@ -385,26 +343,22 @@ async def test_of_two_copies_the_text_goes_and_the_pictures_stay(mode: str) -> N
     content = [{"type": "text", "text": json.dumps(ROWS)}, picture]
     answer = mcp_envelope(ROWS, content=content, structured_content=ROWS)
     made = raw(registry(), "rows", answer, output_schema=OF_ROWS)
-    async with client(to_mcp(made, result_bytes=30_000), mode) as session:
-        called = await session.call_tool("m_rows", {})
-    assert called.structured_content == ROWS
-    assert [block.type for block in called.content] == ["text", "image"]
-    assert called.content[0].text == "The result is in structuredContent."
+    found = await called(to_mcp(made, result_bytes=30_000), "rows", mode=mode)
+    assert found.structured_content == ROWS
+    assert [block.type for block in found.content] == ["text", "image"]
+    assert found.content[0].text == "The result is in structuredContent."
 
 
 @MODES
 async def test_a_stream_ends_below_the_limit_of_a_result(mode: str) -> None:
-    async with client(to_mcp(registry(), result_bytes=2_048), mode) as session:
-        answer = await session.call_tool("m_count", {"to": 100_000})
+    answer = await called(to_mcp(registry(), result_bytes=2_048), "count", {"to": 100_000}, mode)
     assert answer.structured_content["truncated"] is True
     assert len(answer.model_dump_json()) < 4_096
 
 
 @MODES
 async def test_a_resource_or_a_prompt_above_the_limit_is_an_error(mode: str) -> None:
-    made = registry()
-    raw(made, "page", LINES, metadata={"mcp": {"kind": "resource", "uri": "a:b"}})
-    raw(made, "ask", LINES, metadata={"mcp": {"kind": "prompt"}})
+    made = raw(raw(registry(), "page", LINES, metadata=PAGE), "ask", LINES, metadata=PROMPT)
     async with client(to_mcp(made, result_bytes=10_000), mode) as session:
         with pytest.raises(MCPError, match="result_bytes"):
             await session.read_resource("a:b")
@@ -422,35 +376,23 @@ class Picture:
     ("mime", "kind"), [("image/png", "image"), ("audio/wav; q=1", "audio"), ("application/pdf", "resource")]
 )
 async def test_bytes_are_a_block_of_their_media_type(mime: str, kind: str) -> None:
-    async with client(registry(bytes=ResponseEnvelope(b"\x00\xff", Picture(mime)))) as session:
-        block = (await session.call_tool("m_bytes", {})).content[0]
+    block = (await called(registry(bytes=operad.ResponseEnvelope(b"\x00\xff", Picture(mime))), "bytes")).content[0]
     assert block.type == kind
     assert base64.b64decode(block.resource.blob if kind == "resource" else block.data) == b"\x00\xff"
 
 
-@pytest.mark.parametrize(
-    ("data", "declared", "contents"),
-    [
-        ("text", None, ("text", None, "text")),
-        ("text", "text/html", ("text", "text/html", "text")),
-        (b"\x00", None, ("blob", "application/octet-stream", "AA==")),
-        (b"\x00", "image/png", ("blob", "image/png", "AA==")),
-        ({"a": [1]}, None, ("text", "application/json", '{"a":[1]}')),
-        ({"a": [1]}, "application/a+json", ("text", "application/a+json", '{"a":[1]}')),
-        ("text", 5, ("text", None, "text")),
-    ],
-)
+@table("media_types")
 async def test_a_resource_has_the_media_type_that_it_declares_or_that_of_its_data(
-    data: Any, declared: Any, contents: tuple[str, str | None, str]
+    data: Any, declared: Any, kind: str, mime: str | None, value: str
 ) -> None:
+    data = b"\x00" if kind == "blob" else data
     place = {} if declared is None else {"mimeType": declared}
-    made = raw(registry(), "page", data, metadata={"mcp": {"kind": "resource", "uri": "a:b", **place}})
+    made = raw(registry(), "page", data, metadata={"mcp": {**PAGE["mcp"], **place}})
     template = {"kind": "resourceTemplate", "uriTemplate": "t:{name}/{?q}", **place}
     raw(made, "broken", data, metadata={"mcp": {**template, "uriTemplate": "t:{"}})
     raw(made, "template", echo if data == "text" else data, metadata={"mcp": template})
     async with client(made) as session:
         (read,) = (await session.read_resource("a:b")).contents
-        kind, mime, value = contents
         assert (read.uri, read.mime_type, getattr(read, kind)) == ("a:b", mime, value)
         (read,) = (await session.read_resource("t:n/?q=1")).contents
         assert read.uri == "t:n/?q=1"
@@ -461,57 +403,33 @@ async def test_a_resource_has_the_media_type_that_it_declares_or_that_of_its_dat
             assert (raised.value.code, raised.value.data) == (-32602, {"uri": uri})
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (CallError("EXECUTION_ERROR", "gone", {"jsonrpcCode": -32002}), -32602, "Resource not found"),
-        (CallError("EXECUTION_ERROR", "gone", {"jsonrpcCode": -32602}), -32602, "Resource not found"),
-        (CallError("VALIDATION_ERROR", "wrong"), -32602, "wrong"),
-        (CallError("EXECUTION_ERROR", "broken", {"jsonrpcCode": -32001}), -32603, "broken"),
-    ],
-)
+@table("failed_reads")
 async def test_a_resource_or_a_prompt_that_fails_is_an_error_with_its_code(
-    error: CallError, code: int, words: str
+    error: Any, read: int, got: int, words: str
 ) -> None:
-    made = raw(registry(), "page", error, metadata={"mcp": {"kind": "resource", "uri": "a:b"}})
-    raw(made, "ask", error, metadata={"mcp": {"kind": "prompt"}})
+    made = raw(registry(), "page", CallError(*error), metadata=PAGE)
+    raw(made, "ask", CallError(*error), metadata=PROMPT)
     async with client(to_mcp(made, mask_errors=False)) as session:
         with pytest.raises(MCPError, match=words) as raised:
             await session.read_resource("a:b")
-        assert raised.value.code == code
-        assert raised.value.data["uri"] == "a:b"
-        with pytest.raises(MCPError, match=error.message) as raised:
+        assert (raised.value.code, raised.value.data["uri"]) == (read, "a:b")
+        with pytest.raises(MCPError, match=error[1]) as raised:
             await session.get_prompt("m_ask")
-        assert raised.value.code == (-32602 if error.code == "VALIDATION_ERROR" else -32603)
-        assert raised.value.data["error"]["code"] == error.code
+        assert (raised.value.code, raised.value.data["error"]["code"]) == (got, error[0])
         with pytest.raises(MCPError, match="Unknown prompt: no") as raised:
             await session.get_prompt("no")
         assert raised.value.code == -32602
 
 
-MESSAGES = [{"role": "assistant", "content": {"type": "text", "text": "hi"}}]
-
-
-@pytest.mark.parametrize(
-    ("data", "described", "texts"),
-    [
-        ("hi", "Asks.", ["hi"]),
-        ({"a": 1}, "Asks.", ['{"a":1}']),
-        ([1], "Asks.", ["[1]"]),
-        (MESSAGES, "Asks.", ["hi"]),
-        ({"messages": MESSAGES * 2, "description": 5}, "Asks.", ["hi", "hi"]),
-        ({"messages": MESSAGES, "description": "Its own."}, "Its own.", ["hi"]),
-    ],
-)
+@table("prompts")
 async def test_a_prompt_has_the_messages_of_its_data_and_its_arguments_from_its_schema(
     data: Any, described: str, texts: list[str]
 ) -> None:
     fields = {"a": {"type": "string", "description": "An a."}, "b": {"description": 5}, "c": True}
     schema = {"type": "object", "properties": fields, "required": ["b"]}
-    metadata = {"mcp": {"kind": "prompt"}}
-    made = raw(registry(), "ask", data, description="Asks.", input_schema=schema, metadata=metadata)
+    made = raw(registry(), "ask", data, description="Asks.", input_schema=schema, metadata=PROMPT)
     raw(made, "any", data, metadata={"mcp": {"kind": "prompt", "arguments": [{"name": "x"}]}})
-    raw(made, "bare", data, metadata=metadata)
+    raw(made, "bare", data, metadata=PROMPT)
     async with client(made) as session:
         listed = {prompt.name: prompt.arguments or [] for prompt in (await session.list_prompts()).prompts}
         assert [(each.name, each.required, each.description) for each in listed["m_ask"]] == [
@@ -523,28 +441,16 @@ async def test_a_prompt_has_the_messages_of_its_data_and_its_arguments_from_its_
         assert [message.content.text for message in got.messages] == texts
 
 
-@pytest.mark.parametrize(
-    ("declared", "given", "structured", "error"),
-    [
-        (True, {"is_error": True, "structured_content": {"a": "x"}}, None, {"a": "x"}),
-        (False, {"is_error": True, "structured_content": {"a": "x"}}, {"a": "x"}, None),
-        (True, {"is_error": True, "structured_content": [1]}, None, None),
-        (False, {"structured_content": {"a": 1}}, {"a": 1}, None),
-        (True, {}, {"a": 1}, None),
-        (False, {}, None, None),
-    ],
-)
+@table("structured_content")
 async def test_structured_content_of_another_server_is_where_its_client_looks_for_it(
     declared: bool, given: Any, structured: Any, error: Any
 ) -> None:
     envelope = mcp_envelope({"a": 1}, content=[{"type": "text", "text": "t"}], meta={"k": 1}, **given)
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     made = raw(registry(), "far", envelope, **({"output_schema": schema} if declared else {}))
-    async with client(made) as session:
-        answer = await session.call_tool("m_far", {})
+    answer = await called(made, "far")
     assert answer.is_error is ("is_error" in given)
-    assert (answer.structured_content, (answer.meta or {}).get("operad/error")) == (structured, error)
-    assert (answer.meta or {})["k"] == 1
+    assert (answer.structured_content, answer.meta.get("operad/error"), answer.meta["k"]) == (structured, error, 1)
 
 
 @MODES
@@ -575,55 +481,40 @@ async def test_a_subscription_is_progress_and_then_all_of_its_items(mode: str) -
 
 
 async def test_a_subscription_without_an_end_is_left_when_its_time_is_over() -> None:
-    closed = asyncio.Event()
-    content: Any = None
+    slow = Slow()
 
     async def ticks(input: Any, context: OperationContext) -> AsyncIterator[int]:
-        try:
-            yield 1
-            await asyncio.Event().wait()
-        finally:
-            closed.set()
+        yield 1
+        await slow(input, context)
 
-    made = OperationRegistry()
-    made.register(OperationSpec(namespace="m", name="ticks", type="subscription"), ticks)
+    made = raw(OperationRegistry(), "ticks", ticks, type="subscription")
     for stream_timeout in (0.05, 1.0, 5.0):  # the longer ones where this process is slow to begin
-        async with client(to_mcp(made, stream_timeout=stream_timeout)) as session:
-            content = (await session.call_tool("m_ticks", {})).structured_content
+        content = (await called(to_mcp(made, stream_timeout=stream_timeout), "ticks")).structured_content
         if content and content.get("items"):
             break
     assert content == {"items": [1], "truncated": True}
-    assert closed.is_set()
+    assert slow.ended.is_set()
 
 
 @MODES
 async def test_who_cancels_a_call_cancels_its_handler_and_what_that_calls(mode: str) -> None:
-    started, ended = asyncio.Event(), asyncio.Event()
-
-    async def inner(input: Any, context: OperationContext) -> Any:
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
+    inner = Slow()
 
     async def outer(input: Any, context: OperationContext) -> Any:
         return (await context.env.m.inner()).data
 
-    async with client(registry(inner=inner, outer=outer), mode) as session:
+    async with client(registry(inner=inner, outer=outer), mode) as session, asyncio.timeout(20):
         call = asyncio.ensure_future(session.call_tool("m_outer", {}))
-        await started.wait()
+        await inner.started.wait()
         call.cancel()
-        async with asyncio.timeout(20):
-            await ended.wait()
+        await inner.ended.wait()
         await asyncio.gather(call, return_exceptions=True)
         assert (await session.call_tool("m_add", {"a": 1, "b": 1})).content[0].text == "2"
 
 
 @MODES
 async def test_a_call_that_takes_too_long_ends_in_a_timeout(mode: str) -> None:
-    async with client(to_mcp(registry(forever=forever), timeout=0.05), mode) as session:
-        answer = await session.call_tool("m_forever", {})
+    answer = await called(to_mcp(registry(forever=Slow()), timeout=0.05), "forever", mode=mode)
     assert error_of(answer)["code"] == "TIMEOUT"
 
 
@@ -646,14 +537,14 @@ async def test_without_its_scope_an_operation_is_not_listed_and_with_it_it_is_ca
 async def test_many_operations_are_searched_described_and_called_by_three_tools() -> None:
     async with client(to_mcp(registry(), tools="search")) as session:
         tools = await tools_of(session)
-        assert list(tools) == ["search", "describe", "call"]
-        hints = [
-            each.annotations and (each.annotations.read_only_hint, each.annotations.open_world_hint)
-            for each in tools.values()
-        ]
-        assert hints == [(True, False), (True, False), None]
-        assert [each.input_schema["required"] for each in tools.values()] == [["query"], ["id"], ["id"]]
-        assert not any(each.input_schema["additionalProperties"] for each in tools.values())
+        assert [
+            (name, each.annotations and (each.annotations.read_only_hint, each.annotations.open_world_hint),
+             each.input_schema["required"], each.input_schema["additionalProperties"])
+            for name, each in tools.items()
+        ] == [
+            ("search", (True, False), ["query"], False), ("describe", (True, False), ["id"], False),
+            ("call", None, ["id"], False),
+        ]  # fmt: skip
         found = await session.call_tool("search", {"query": "the sum", "limit": 1})
         assert [one["id"] for one in found.structured_content["operations"]] == ["m.add"]
         told = await session.call_tool("describe", {"id": "m.add"})
@@ -668,22 +559,19 @@ async def test_many_operations_are_searched_described_and_called_by_three_tools(
 
 async def test_search_mode_describes_titles_and_errors_and_calls_what_only_a_plugin_knows() -> None:
     def resolve(operation_id: str) -> Any:
-        spec = OperationSpec(namespace="later", name="echo")
-        return Operation(spec, echo) if operation_id == "later.echo" else None
+        spec = operad.OperationSpec(namespace="later", name="echo")
+        return operad.Operation(spec, echo) if operation_id == "later.echo" else None
 
-    plugins = load_plugins(only=["mcp"])
-    plugins.register(make_plugin("later", operad_resolve_operation=resolve))
-    made = OperationRegistry(plugins)
+    made = OperationRegistry(plugins_of(make_plugin("later", operad_resolve_operation=resolve)))
     small, large = {"type": "integer"}, {"enum": list(range(200))}
-    errors = [ErrorDefinition("LOST", "It is lost.", schema) for schema in (small, large)]
+    errors = [operad.ErrorDefinition("LOST", "It is lost.", schema) for schema in (small, large)]
     raw(made, "titled", 1, title="A title", description="d", error_schemas=errors, output_schema=large)
     raw(made, "plain", 1)
     async with client(to_mcp(made, tools="search", output_values=100)) as session:
-        called = await session.call_tool("call", {"id": "later.echo", "input": {"a": 1}})
-        assert called.structured_content == {"a": 1}
-        for unknown in ("later.other", "a b.c", "nothing"):
-            answer = await session.call_tool("call", {"id": unknown})
-            assert error_of(answer)["code"] == "OPERATION_NOT_FOUND"
+        found = await session.call_tool("call", {"id": "later.echo", "input": {"a": 1}})
+        assert found.structured_content == {"a": 1}
+        unknown = [await session.call_tool("call", {"id": name}) for name in ("later.other", "a b.c", "nothing")]
+        assert [error_of(answer)["code"] for answer in unknown] == ["OPERATION_NOT_FOUND"] * 3
         told = (await session.call_tool("describe", {"id": "m.titled"})).structured_content
         stated = {"code": "LOST", "description": "It is lost."}
         assert told == {
@@ -725,18 +613,16 @@ async def test_search_returns_short_lines_and_an_unknown_id_a_similar_one() -> N
 async def test_an_input_that_a_model_writes_as_json_text_is_parsed_unless_text_is_what_is_taken() -> None:
     made = raw(registry(), "text", echo, input_schema=from_schema({"type": "string"}))
     async with client(to_mcp(made, tools="search")) as session:
-        called = await session.call_tool("call", {"id": "m.add", "input": '{"a": 2, "b": 3}'})
-        assert called.structured_content == 5
-        text = await session.call_tool("call", {"id": "m.text", "input": '{"a": 2}'})
-        assert text.structured_content == '{"a": 2}'
+        for name, given, data in (("m.add", '{"a": 2, "b": 3}', 5), ("m.text", '{"a": 2}', '{"a": 2}')):
+            answer = await session.call_tool("call", {"id": name, "input": given})
+            assert answer.structured_content == data
         wrong = await session.call_tool("call", {"id": "m.add", "input": "{a: 2}"})
         assert error_of(wrong)["code"] == "VALIDATION_ERROR"
 
 
 async def test_errors_have_no_headers_of_http() -> None:
     details = {"statusCode": 404, "headers": {"server": "inner", "date": "today"}, "body": "none"}
-    async with client(registry(gone=CallError("NOT_FOUND", "gone", details))) as session:
-        answer = await session.call_tool("m_gone", {})
+    answer = await called(registry(gone=CallError("NOT_FOUND", "gone", details)), "gone")
     assert error_of(answer)["details"] == {"statusCode": 404, "body": "none"}
     assert "inner" not in answer.model_dump_json()
 
@@ -745,24 +631,22 @@ async def test_search_shows_and_calls_nothing_that_the_caller_may_not_call() -> 
     async with client(to_mcp(registry(), tools="search")) as session:
         found = await session.call_tool("search", {"query": "for writers"})
         assert "m.guarded" not in [one["id"] for one in found.structured_content["operations"]]
-        for tool, arguments in (("describe", {"id": "m.guarded"}), ("describe", {"id": "m.nothing"})):
-            answer = await session.call_tool(tool, arguments)
-            assert error_of(answer)["code"] == "OPERATION_NOT_FOUND"
-        denied = await session.call_tool("call", {"id": "m.guarded"})
-        assert error_of(denied)["code"] == "ACCESS_DENIED"
-        for arguments in ({}, {"query": 7}, {"query": "x", "limit": 0}):
-            answer = await session.call_tool("search", arguments)
-            assert error_of(answer)["code"] == "VALIDATION_ERROR"
+        for tool, code, *inputs in (
+            ("describe", "OPERATION_NOT_FOUND", {"id": "m.guarded"}, {"id": "m.nothing"}),
+            ("call", "ACCESS_DENIED", {"id": "m.guarded"}),
+            ("search", "VALIDATION_ERROR", {}, {"query": 7}, {"query": "x", "limit": 0}),
+        ):
+            for given in inputs:
+                assert error_of(await session.call_tool(tool, given))["code"] == code
 
 
 async def test_above_a_hundred_operations_search_is_what_clients_see() -> None:
     made = OperationRegistry()
     for number in range(101):
         raw(made, f"n{number}", number)
-    async with client(made) as session:
-        assert len(await tools_of(session)) == 3
-    async with client(to_mcp(made, tools="all", page_size=200)) as session:
-        assert len(await tools_of(session)) == 101
+    for options, count in (({}, 3), ({"tools": "all", "page_size": 200}, 101)):
+        async with client(to_mcp(made, **options)) as session:
+            assert len(await tools_of(session)) == count
 
 
 # --- the client --------------------------------------------------------------------------------------
@@ -778,16 +662,13 @@ async def greet(input: Any, context: OperationContext) -> Any:
 
 @MODES
 async def test_a_handler_asks_the_user_in_either_generation(mode: str) -> None:
-    from mcp_types import ElicitResult
-
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> Any:
         asked.append(params.message)
-        return ElicitResult(action="accept", content={"name": f"N{len(asked)}"})
+        return types.ElicitResult(action="accept", content={"name": f"N{len(asked)}"})
 
-    async with client(registry(greet=greet), mode, elicitation_callback=elicit) as session:
-        answer = await session.call_tool("m_greet", {})
+    answer = await called(registry(greet=greet), "greet", mode=mode, elicitation_callback=elicit)
     assert answer.content[0].text == '["N1","N2"]'
     assert asked == ["Who are you?", "And your friend?"]
 
@@ -813,16 +694,14 @@ async def test_a_handler_learns_that_its_client_cannot_be_asked(mode: str) -> No
 
 @MODES
 async def test_a_handler_asks_the_model_and_for_the_places_of_its_client(mode: str) -> None:
-    from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ListRootsResult, Root, TextContent
-
     async def sample(context: Any, params: Any) -> Any:
-        text = TextContent(type="text", text="4")
+        text = types.TextContent(type="text", text="4")
         if params.max_tokens == 3:
-            return CreateMessageResult(role="assistant", model="m3", content=text)
-        return CreateMessageResultWithTools(role="assistant", model="m4", content=[text, text])
+            return types.CreateMessageResult(role="assistant", model="m3", content=text)
+        return types.CreateMessageResultWithTools(role="assistant", model="m4", content=[text, text])
 
     async def roots(context: Any) -> Any:
-        return ListRootsResult(roots=[Root(uri="file:///a")])
+        return types.ListRootsResult(roots=[types.Root(uri="file:///a")])
 
     async def think(input: Any, context: OperationContext) -> Any:
         asked = client_of(context)
@@ -833,14 +712,9 @@ async def test_a_handler_asks_the_model_and_for_the_places_of_its_client(mode: s
         return [sampled["model"], texts, places, sorted(asked.capabilities)]
 
     options: Any = {"sampling_callback": sample, "list_roots_callback": roots}
-    async with client(registry(think=think), mode, **options) as session:
-        answer = await session.call_tool("m_think", {})
-        assert json.loads(answer.content[0].text) == [
-            "m3",
-            ["4", "4", "4"],
-            [{"uri": "file:///a"}],
-            ["roots", "sampling"],
-        ]
+    answer = await called(registry(think=think), "think", mode=mode, **options)
+    found = json.loads(answer.content[0].text)
+    assert found == ["m3", ["4", "4", "4"], [{"uri": "file:///a"}], ["roots", "sampling"]]
 
 
 @MODES
@@ -848,15 +722,12 @@ async def test_a_handler_asks_the_model_and_for_the_places_of_its_client(mode: s
 async def test_an_answer_that_does_not_fit_the_form_is_an_error_or_asked_for_again(
     mode: str, content: Any
 ) -> None:
-    from mcp_types import ElicitResult
-
     answers: list[Any] = [content, {"name": "Ada"}, {"name": "Bob"}]
 
     async def elicit(context: Any, params: Any) -> Any:
-        return ElicitResult(action="accept", content=answers.pop(0))
+        return types.ElicitResult(action="accept", content=answers.pop(0))
 
-    async with client(registry(greet=greet), mode, elicitation_callback=elicit) as session:
-        answer = await session.call_tool("m_greet", {})
+    answer = await called(registry(greet=greet), "greet", mode=mode, elicitation_callback=elicit)
     if mode == "legacy":
         assert "the client's answer to elicitation/create cannot be used" in answer.content[0].text
         assert len(answers) == 2
@@ -865,38 +736,31 @@ async def test_an_answer_that_does_not_fit_the_form_is_an_error_or_asked_for_aga
 
 
 async def test_a_question_that_the_client_rejects_is_an_error_with_its_code() -> None:
-    from mcp_types import ErrorData
-
     async def elicit(context: Any, params: Any) -> Any:
-        return ErrorData(code=-32050, message="not now")
+        return types.ErrorData(code=-32050, message="not now")
 
-    async with client(registry(greet=greet), "legacy", elicitation_callback=elicit) as session:
-        answer = await session.call_tool("m_greet", {})
+    answer = await called(registry(greet=greet), "greet", mode="legacy", elicitation_callback=elicit)
     assert error_of(answer)["details"]["jsonrpcCode"] == -32050
     assert "the client rejected elicitation/create: not now" in answer.content[0].text
 
 
 @MODES
-@pytest.mark.parametrize(
-    "url", ["https://as.example/consent", "http://as.example/consent", "javascript:alert()", None]
-)
+@pytest.mark.parametrize("url", ["https://as.example/yes", "http://as.example/yes", "javascript:alert()", None])
 async def test_a_user_who_must_agree_first_is_sent_there_once(mode: str, url: Any) -> None:
-    from mcp_types import ElicitResult
-
     visits: list[Any] = []
 
     async def elicit(context: Any, params: Any) -> Any:
         visits.append((params.mode, params.message, params.url))
-        return ElicitResult(action="accept")
+        return types.ElicitResult(action="accept")
 
     async def connected(input: Any, context: OperationContext) -> Any:
         if not visits:
             raise CallError("AUTHORIZATION_REQUIRED", "agree first", {"url": url})
         return "agreed"
 
-    made = registry(connected=connected)
+    served = to_mcp(registry(connected=connected), mask_errors=False)
     is_asked = isinstance(url, str) and url.startswith("http")
-    async with client(to_mcp(made, mask_errors=False), mode, elicitation_callback=elicit) as session:
+    async with client(served, mode, elicitation_callback=elicit) as session:
         if mode == "legacy" and is_asked:
             with pytest.raises(MCPError, match="agree first") as raised:
                 await session.call_tool("m_connected", {})
@@ -906,15 +770,12 @@ async def test_a_user_who_must_agree_first_is_sent_there_once(mode: str, url: An
             answer = await session.call_tool("m_connected", {})
             assert answer.is_error is not is_asked
             assert visits == ([("url", "agree first", url)] if is_asked else [])
-    async with client(to_mcp(made, mask_errors=False), mode) as session:
-        visits.clear()
-        assert (await session.call_tool("m_connected", {})).is_error  # a client that cannot open URLs
+    visits.clear()
+    assert (await called(served, "connected", mode=mode)).is_error  # a client that cannot open URLs
 
 
 @MODES
 async def test_logs_reach_a_client_that_wants_them(mode: str) -> None:
-    from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
-
     heard: list[Any] = []
 
     async def log(params: Any) -> None:
@@ -926,8 +787,8 @@ async def test_logs_reach_a_client_that_wants_them(mode: str) -> None:
 
     async with client(registry(talk=talk), mode, logging_callback=log) as session:
         if mode == "legacy":
-            level = SetLevelRequest(params=SetLevelRequestParams(level="warning"))
-            await session.session.send_request(level, EmptyResult)
+            level = types.SetLevelRequest(params=types.SetLevelRequestParams(level="warning"))
+            await session.session.send_request(level, types.EmptyResult)
             await session.call_tool("m_talk", {})
             await asyncio.sleep(0)
             assert heard == [("error", {"a": 1}, "me")]
@@ -975,17 +836,7 @@ async def test_a_listener_of_2026_hears_of_tools_and_of_the_resource_that_it_wat
 # --- options -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"tool": "all"}, "tools"),
-        ({"tools": "some"}, "tools"),
-        ({"resource_url": "https://x/mcp"}, "authorization_servers, got only resource_url"),
-        ({"state_key": "short"}, "32 bytes"),
-        ({"poll_after": 1.0}, "resumable"),
-        ({"identity": {"scopes": []}}, "identity"),
-    ],
-)
+@table("refused_options")
 def test_an_option_that_cannot_be_used_is_refused_with_words(options: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         to_mcp(OperationRegistry(), **options)

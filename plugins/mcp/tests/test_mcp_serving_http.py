@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +23,18 @@ from opentelemetry import trace
 from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
-from operad import (
-    AccessControl,
-    ConfigError,
-    Identity,
-    OperationContext,
-    OperationRegistry,
-    OperationSpec,
-    PluginError,
-    load_plugins,
-)
+import operad
+from operad import AccessControl, ConfigError, Identity, OperationContext, OperationRegistry
 from operad_auth import Credentials, JWTAuthenticator
 from operad_mcp import to_mcp
 from operad_mcp.server.sessions import SessionEvents
 from operad_serve.asgi import Admission
 from operad_testing import free_port
-from plugins.mcp.tests.peers import MODES, listening
+from plugins.mcp.tests.peers import MODES, Patch, Slow, listening, raw, reached, watched
 
 TOKENS = {"w": Identity("writer", {"write", "admin"}), "r": Identity("reader")}
 RESOURCE = {"resource_url": "https://gw.example/gw/mcp", "authorization_servers": ["https://as.example"]}
+METADATA = "/.well-known/oauth-protected-resource/gw/mcp"
 
 
 async def authenticate(credentials: Credentials) -> Identity | None:
@@ -54,16 +47,11 @@ def registry() -> OperationRegistry:
     async def who(input: Any, context: OperationContext) -> Any:
         return None if context.identity is None else context.identity.id
 
-    made = with_operation(OperationRegistry(), "who", who)
+    made = raw(OperationRegistry(), "who", who)
     guard = AccessControl(required_scopes=("write",), required_scopes_any=("admin", "root"))
     uri = {"mcp": {"kind": "resource", "uri": "test://secret"}}
-    with_operation(made, "write", who, access_control=guard)
-    return with_operation(made, "secret", who, access_control=guard, metadata=uri)
-
-
-def with_operation(made: OperationRegistry, name: str, handler: Any, **spec: Any) -> OperationRegistry:
-    made.register(OperationSpec(namespace="m", name=name, **spec), handler)
-    return made
+    raw(made, "write", who, access_control=guard)
+    return raw(made, "secret", who, access_control=guard, metadata=uri)
 
 
 def message(method: str, **params: Any) -> dict[str, Any]:
@@ -109,19 +97,14 @@ async def application(made: OperationRegistry | None = None, **options: Any) -> 
         await app.aclose()
 
 
-class Slow:
-    """A handler that waits until it may go on."""
+def result(answer: Any) -> Any:
+    """The result in a response."""
+    return answer.json()["result"]
 
-    def __init__(self) -> None:
-        self.started, self.go, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def __call__(self, input: Any, context: OperationContext) -> Any:
-        self.started.set()
-        try:
-            await self.go.wait()
-        finally:
-            self.ended.set()
-        return "done"
+def text(answer: Any) -> Any:
+    """The text of a tool's result in a response."""
+    return result(answer)["content"][0]["text"]
 
 
 # --- traces --------------------------------------------------------------------------------------------
@@ -135,9 +118,9 @@ async def test_a_handler_is_in_the_trace_of_its_client_though_nobody_here_traces
 
     traced = call("m_span")
     traced["params"]["_meta"]["traceparent"] = f"00-{'4b' * 16}-{'ab' * 8}-01"
-    async with application(with_operation(OperationRegistry(), "span", span)) as app:
+    async with application(raw(OperationRegistry(), "span", span)) as app:
         for body in (traced, call("m_span")):
-            assert (await post(app, body)).json()["result"]["content"]
+            assert text(await post(app, body))
     assert seen == [int("4b" * 16, 16), 0]
 
 
@@ -174,12 +157,11 @@ async def test_where_somebody_traces_each_request_has_its_span() -> None:
 
 async def test_a_result_says_who_made_it_beside_what_it_says_itself() -> None:
     async with application(anonymous=True) as app:
-        results = [(await post(app, call("m_who"))).json()["result"] for _ in range(2)]
-        listed = (await post(app, message("tools/list"))).json()["result"]
-    stamp = {"name": "operad", "version": "1.0.0"}
-    for result in (*results, listed):
-        assert result["_meta"]["io.modelcontextprotocol/serverInfo"] == stamp
-        assert result["resultType"] == "complete"
+        for asked in (call("m_who"), call("m_who"), message("tools/list")):
+            found = result(await post(app, asked))
+            assert found["resultType"] == "complete"
+            stamp = found["_meta"]["io.modelcontextprotocol/serverInfo"]
+            assert stamp == {"name": "operad", "version": "1.0.0"}
 
 
 # --- who is let in -------------------------------------------------------------------------------------
@@ -187,21 +169,17 @@ async def test_a_result_says_who_made_it_beside_what_it_says_itself() -> None:
 
 async def test_a_token_says_who_calls_and_without_one_an_accepted_caller_is_anonymous() -> None:
     async with application(anonymous=True) as app:
-        for token, name in ((None, "null"), ("r", "reader"), ("w", "writer")):
-            answer = await post(app, call("m_who"), token)
-            assert answer.json()["result"]["content"][0]["text"] == name
+        found = [text(await post(app, call("m_who"), token)) for token in (None, "r", "w")]
+    assert found == ["null", "reader", "writer"]
 
 
 async def test_a_handler_has_the_credential_of_its_caller() -> None:
     async def shown(input: Any, context: OperationContext) -> Any:
         return None if context.credentials is None else context.credentials.bearer
 
-    async with application(
-        with_operation(registry(), "shown", shown), authenticate=authenticate, anonymous=True
-    ) as app:
-        for token, text in (("w", "w"), (None, "null")):
-            answer = await post(app, call("m_shown"), token)
-            assert answer.json()["result"]["content"][0]["text"] == text
+    made = raw(registry(), "shown", shown)
+    async with application(made, authenticate=authenticate, anonymous=True) as app:
+        assert [text(await post(app, call("m_shown"), token)) for token in ("w", None)] == ["w", "null"]
 
 
 async def test_a_token_that_stands_for_nobody_is_401_whatever_is_asked() -> None:
@@ -218,12 +196,10 @@ async def test_a_guarded_operation_is_401_for_nobody_and_403_with_all_of_its_sco
     async with application(**RESOURCE, anonymous=True) as app:
         nobody, reader, writer = [await post(app, asked, token) for token in (None, "r", "w")]
     where = 'resource_metadata="https://gw.example/.well-known/oauth-protected-resource/gw/mcp"'
-    assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, f"Bearer {where}")
-    assert reader.status_code == 403
-    assert reader.headers["www-authenticate"] == (
-        f'Bearer error="insufficient_scope", scope="write admin root", {where}'
-    )
-    assert writer.status_code == 200
+    scope = 'error="insufficient_scope", scope="write admin root"'
+    assert [answer.status_code for answer in (nobody, reader, writer)] == [401, 403, 200]
+    challenges = [answer.headers["www-authenticate"] for answer in (nobody, reader)]
+    assert challenges == [f"Bearer {where}", f"Bearer {scope}, {where}"]
     assert "error" not in writer.json()
 
 
@@ -243,11 +219,8 @@ async def test_where_an_authorization_server_is_named_every_request_needs_a_toke
 
 async def test_a_resource_in_nobodys_listing_is_in_its_readers() -> None:
     async with application() as app:
-        seen = [
-            (await post(app, message("resources/list"), token)).json()["result"]["resources"]
-            for token in ("r", "w")
-        ]
-    assert [len(resources) for resources in seen] == [0, 1]
+        seen = [result(await post(app, message("resources/list"), token)) for token in ("r", "w")]
+    assert [len(each["resources"]) for each in seen] == [0, 1]
 
 
 async def test_every_list_and_reading_is_private_to_its_caller() -> None:
@@ -256,14 +229,15 @@ async def test_every_list_and_reading_is_private_to_its_caller() -> None:
             message("tools/list"), message("resources/list"), message("prompts/list"),
             message("resources/templates/list"), message("resources/read", uri="test://secret"),
         ):  # fmt: skip
-            result = (await post(app, asked, "w")).json()["result"]
-            assert (result["cacheScope"], result["ttlMs"]) == ("private", 0)
+            found = result(await post(app, asked, "w"))
+            assert (found["cacheScope"], found["ttlMs"]) == ("private", 0)
 
 
 HANDSHAKE = {
     "jsonrpc": "2.0", "id": 0, "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
 }  # fmt: skip
+SLOW = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "m_slow"}}
 
 
 async def opened(app: Any, token: str | None = None) -> str:
@@ -338,16 +312,15 @@ async def test_the_last_256_events_of_a_session_are_sent_again_from_where_its_cl
 async def test_a_client_resumes_a_stream_where_its_connection_broke(poll_after: float | None) -> None:
     slow = Slow()
     version = {"mcp-protocol-version": "2025-11-25", "accept": "application/json, text/event-stream"}
-    body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "m_slow"}}
     options: Any = {"resumable": True, "poll_after": poll_after}
     async with (
-        application(with_operation(OperationRegistry(), "slow", slow), **options) as app,
+        application(raw(OperationRegistry(), "slow", slow), **options) as app,
         listening(app) as url,
         httpx2.AsyncClient(base_url=url, headers=version) as client,
         asyncio.timeout(20),
     ):
         headers = {"mcp-session-id": (await client.post("/mcp", json=HANDSHAKE)).headers["mcp-session-id"]}
-        async with client.stream("POST", "/mcp", json=body, headers=headers) as broken:
+        async with client.stream("POST", "/mcp", json=SLOW, headers=headers) as broken:
             lines = broken.aiter_lines()
             seen = [line async for line in lines if line.startswith("id:")] if poll_after else [await anext(lines)]
             while not seen[0].startswith("id:"):
@@ -362,11 +335,10 @@ async def test_a_client_resumes_a_stream_where_its_connection_broke(poll_after: 
 
 async def test_a_session_that_is_used_is_not_ended_for_another_one() -> None:
     slow = Slow()
-    async with application(with_operation(registry(), "slow", slow), max_sessions=1) as app:
+    async with application(raw(registry(), "slow", slow), max_sessions=1) as app:
         session = await opened(app)
-        body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "m_slow"}}
         headers = {"mcp_protocol_version": "2025-11-25", "mcp_session_id": session}
-        calling = asyncio.ensure_future(post(app, body, **headers))
+        calling = asyncio.ensure_future(post(app, SLOW, **headers))
         await slow.started.wait()
         refused = await post(app, HANDSHAKE, mcp_protocol_version="2025-11-25")
         slow.go.set()
@@ -394,30 +366,28 @@ async def test_a_foreign_host_or_origin_is_refused_before_anything_runs(headers:
 
 
 async def test_pages_of_an_allowed_origin_may_send_and_read_and_no_others() -> None:
+    origin, allows = "https://app.example", "access-control-allow-"
     preflight = {
-        "host": "127.0.0.1",
-        "origin": "https://app.example",
-        "access-control-request-method": "POST",
+        "host": "127.0.0.1", "origin": origin, "access-control-request-method": "POST",
         "access-control-request-headers": "authorization,mcp-session-id",
-    }
-    async with application(allowed_origins=["https://app.example"]) as app:
+    }  # fmt: skip
+    async with application(allowed_origins=[origin]) as app:
         async with asking(app) as client:
             asked = await client.request("OPTIONS", "/mcp", headers=preflight)
-        assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, "https://app.example")
-        assert "DELETE" in asked.headers["access-control-allow-methods"]
-        assert asked.headers["access-control-allow-headers"] == "Authorization, *"
+        assert (asked.status_code, asked.headers[f"{allows}origin"]) == (204, origin)
+        assert "DELETE" in asked.headers[f"{allows}methods"]
+        assert asked.headers[f"{allows}headers"] == "Authorization, *"
         for token, status in (("w", 200), (None, 401), ("x", 401)):
-            answer = await post(app, call("m_who"), token, origin="https://app.example")
-            assert answer.status_code == status
-            assert answer.headers["access-control-allow-origin"] == "https://app.example"
+            answer = await post(app, call("m_who"), token, origin=origin)
+            assert (answer.status_code, answer.headers["vary"]) == (status, "Origin")
+            assert answer.headers[f"{allows}origin"] == origin
             assert answer.headers["access-control-expose-headers"] == "Mcp-Session-Id, WWW-Authenticate"
-            assert answer.headers["vary"] == "Origin"
         local = await post(app, call("m_who"), "w")
-        assert "access-control-allow-origin" not in local.headers
+        assert f"{allows}origin" not in local.headers
     async with application() as app, asking(app) as client:
         asked = await client.request("OPTIONS", "/mcp", headers=preflight)
         assert asked.status_code == 403
-        assert "access-control-allow-origin" not in asked.headers
+        assert f"{allows}origin" not in asked.headers
 
 
 async def test_without_its_issuer_a_caller_cannot_be_decided_and_gets_503() -> None:
@@ -444,17 +414,13 @@ async def test_a_host_and_an_origin_that_were_allowed_once_allow_no_others() -> 
 
 
 async def test_what_a_composition_of_servers_has_let_in_is_not_asked_again() -> None:
-    async def front(scope: Any, receive: Any, send: Any) -> None:
-        await app({**scope, "operad": Admission(Identity("front", {"write", "root"}))}, receive, send)
+    def admitting(admission: Admission) -> Any:
+        return lambda scope, receive, send: app({**scope, "operad": admission}, receive, send)
 
     async with application() as app:
-        answer = await post(front, call("m_write"), host="gw.example")
-        assert answer.json()["result"]["content"][0]["text"] == "front"
-
-        async def refused(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, "operad": Admission(is_refused=True)}, receive, send)
-
-        assert (await post(refused, call("m_who"))).status_code == 401
+        front = admitting(Admission(Identity("front", {"write", "root"})))
+        assert text(await post(front, call("m_write"), host="gw.example")) == "front"
+        assert (await post(admitting(Admission(is_refused=True)), call("m_who"))).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -495,17 +461,13 @@ async def test_a_body_that_does_not_come_is_408_and_the_connection_is_closed() -
 async def test_the_metadata_of_the_resource_are_where_rfc_9728_has_them() -> None:
     serving = to_mcp(registry(), **RESOURCE, scopes_supported=["write"], title="Gateway")
     expected = {
-        "resource": "https://gw.example/gw/mcp",
-        "authorization_servers": ["https://as.example"],
-        "bearer_methods_supported": ["header"],
-        "resource_name": "Gateway",
-        "scopes_supported": ["write"],
-    }
+        "resource": "https://gw.example/gw/mcp", "authorization_servers": ["https://as.example"],
+        "bearer_methods_supported": ["header"], "resource_name": "Gateway", "scopes_supported": ["write"],
+    }  # fmt: skip
     host = Starlette(routes=[*serving.well_known_routes(), Mount("/gw", serving.asgi())])
     for app in (host, serving.asgi()):
         async with asking(app, "https://gw.example") as client:
-            answer = await client.get("/.well-known/oauth-protected-resource/gw/mcp")
-            assert answer.json() == expected
+            assert (await client.get(METADATA)).json() == expected
 
 
 @pytest.mark.parametrize(("options", "status", "allowed"), [(RESOURCE, 405, "GET, HEAD"), ({}, 404, None)])
@@ -514,28 +476,23 @@ async def test_only_the_method_is_refused_on_the_path_of_the_metadata_if_there_i
 ) -> None:
     async with application(**options) as app, asking(app, "https://gw.example") as client:
         for method in ("POST", "DELETE"):
-            answer = await client.request(method, "/.well-known/oauth-protected-resource/gw/mcp")
+            answer = await client.request(method, METADATA)
             assert (answer.status_code, answer.headers.get("allow")) == (status, allowed)
-        read = await client.head("/.well-known/oauth-protected-resource/gw/mcp")
+        read = await client.head(METADATA)
     assert read.status_code == (404 if allowed is None else 200)
 
 
 @pytest.mark.parametrize(
-    ("routes", "path"),
-    [
-        (lambda app: [Route("/mcp", app)], "/mcp"),
-        (lambda app: [Mount("/", app)], "/mcp"),
-        (lambda app: [Mount("/gw", app)], "/gw/mcp"),
-        (lambda app: [Mount("/gw", app)], "/gw/"),
-    ],
+    ("kind", "place", "path"),
+    [(Route, "/mcp", "/mcp"), (Mount, "/", "/mcp"), (Mount, "/gw", "/gw/mcp"), (Mount, "/gw", "/gw/")],
 )
 async def test_it_answers_where_it_is_mounted_without_redirect_and_without_a_lifespan(
-    routes: Any, path: str
+    kind: Any, place: str, path: str
 ) -> None:
     async with application(anonymous=True) as app:
-        host = Starlette(routes=routes(app))
-        assert (await post(host, call("m_who"), path=path)).status_code == 200
-        assert (await post(host, call("m_who"), path=path)).status_code == 200
+        host = Starlette(routes=[kind(place, app)])
+        for _ in range(2):
+            assert (await post(host, call("m_who"), path=path)).status_code == 200
         assert (await post(app, call("m_who"), path="/elsewhere")).status_code == 404
 
 
@@ -548,42 +505,35 @@ async def test_an_application_is_started_again_after_it_ended() -> None:
 
 async def test_a_drain_lets_calls_finish_and_takes_no_new_ones() -> None:
     slow = Slow()
-    app: Any = to_mcp(with_operation(registry(), "slow", slow)).asgi()
+    app: Any = to_mcp(raw(registry(), "slow", slow)).asgi()
     running = asyncio.ensure_future(post(app, call("m_slow")))
     await slow.started.wait()
     drain = asyncio.ensure_future(app.drain(5))
     await asyncio.sleep(0)
     assert (await post(app, call("m_who"))).status_code == 503
     slow.go.set()
-    assert (await running).json()["result"]["content"][0]["text"] == "done"
+    assert text(await running) == "done"
     await drain
 
 
 async def test_the_server_of_the_plugin_listens_here_alone_and_ends_when_it_is_cancelled() -> None:
-    server = load_plugins(only=["operad-mcp"]).server("mcp")
+    server = operad.load_plugins(only=["operad-mcp"]).server("mcp")
     with pytest.raises(ConfigError, match="other machines can connect to 0.0.0.0"):
         await server.serve(registry(), server.config_type(listen="0.0.0.0:80"))
     port = free_port()
     serving = asyncio.ensure_future(server.serve(registry(), server.config_type(listen=f"127.0.0.1:{port}")))
-    async with asyncio.timeout(20), httpx2.AsyncClient(timeout=60) as client:
-        while True:
-            try:
-                answer = await client.get(f"http://127.0.0.1:{port}/elsewhere")
-                break
-            except httpx2.ConnectError:
-                await asyncio.sleep(0.02)
-        assert answer.status_code == 404
+    async with httpx2.AsyncClient(timeout=60) as client:
+        await reached(port)
+        assert (await client.get(f"http://127.0.0.1:{port}/elsewhere")).status_code == 404
         serving.cancel()
         await asyncio.wait([serving])
         with pytest.raises(httpx2.ConnectError):
             await client.get(f"http://127.0.0.1:{port}/")
 
 
-async def test_http_names_the_distribution_that_it_needs_and_the_rest_works_without(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_http_names_the_distribution_that_it_needs_and_the_rest_works_without(monkeypatch: Patch) -> None:
     monkeypatch.setattr("operad_mcp.serving.find_spec", lambda name: None)
-    with pytest.raises(PluginError, match=r"pip install 'operad-mcp\[serve\]'"):
+    with pytest.raises(operad.PluginError, match=r"pip install 'operad-mcp\[serve\]'"):
         to_mcp(registry()).asgi()
     async with Client(to_mcp(registry()).server()) as client:
         assert len((await client.list_tools()).tools) == 1
@@ -601,7 +551,7 @@ async def test_the_sdks_client_lists_calls_and_hears_progress_over_http(mode: st
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total))
 
-    app: Any = to_mcp(with_operation(registry(), "steps", steps)).asgi()
+    app: Any = to_mcp(raw(registry(), "steps", steps)).asgi()
     async with listening(app) as url, Client(streamable_http_client(f"{url}/mcp"), mode=mode) as session:
         answer = await session.call_tool("m_steps", {}, progress_callback=progress)
     assert answer.content[0].text == "done"
@@ -610,8 +560,8 @@ async def test_the_sdks_client_lists_calls_and_hears_progress_over_http(mode: st
 
 async def test_a_client_that_leaves_cancels_its_call() -> None:
     forever = Slow()
-    app: Any = to_mcp(with_operation(registry(), "forever", forever)).asgi()
-    async with listening(app) as url:
+    app: Any = to_mcp(raw(registry(), "forever", forever)).asgi()
+    async with listening(app) as url, asyncio.timeout(20):
         host, _, port = url.removeprefix("http://").partition(":")
         _, writer = await asyncio.open_connection(host, int(port))
         body = json.dumps(call("m_forever")).encode()
@@ -623,8 +573,7 @@ async def test_a_client_that_leaves_cancels_its_call() -> None:
         writer.write("\r\n".join([*lines, "", ""]).encode() + body)
         await forever.started.wait()
         writer.close()
-        async with asyncio.timeout(20):
-            await forever.ended.wait()
+        await forever.ended.wait()
 
 
 # --- standard streams ----------------------------------------------------------------------------------
@@ -689,21 +638,13 @@ async def test_a_change_of_a_resource_reaches_its_caller_and_no_other() -> None:
     changes = {"writer": asyncio.Event(), "other": asyncio.Event()}
     followed: list[str] = []
 
-    async def listed(input: Any, context: OperationContext) -> Any:
-        return [{"uri": "up://x", "name": "x"}]
-
     async def subscribe(input: Any, context: OperationContext) -> AsyncIterator[Any]:
         assert context.identity is not None
         followed.append(context.identity.id)
         await changes[context.identity.id].wait()
         yield {"uri": input["uri"]}
 
-    made = OperationRegistry()
-    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
-        spec: dict[str, Any] = {"metadata": {"mcp": {"kind": f"resources.{name}"}}}
-        if name == "subscribe":
-            spec |= {"type": "subscription", "access_control": AccessControl(required_scopes=("write",))}
-        with_operation(made, f"resources.{name}", handler, **spec)
+    made = watched(subscribe, access_control=AccessControl(required_scopes=("write",)))
     tokens = {**TOKENS, "o": Identity("other", {"write"})}
 
     async def caller(credentials: Credentials) -> Identity | None:
@@ -729,7 +670,7 @@ async def test_a_change_of_a_resource_reaches_its_caller_and_no_other() -> None:
         assert sorted(followed) == ["other", "writer"]  # each with an identity of its own; the reader may not
         changes["writer"].set()
         assert (await heard.get()).startswith("w ResourceUpdated")
-        with_operation(made, "new", listed)  # all are told of the tools
+        raw(made, "new", None)  # all are told of the tools
         told = sorted([await heard.get() for _ in tokens])
         assert [one.split()[0] for one in told] == ["o", "r", "w"]
         assert not any("Resource" in one for one in told)
@@ -740,12 +681,7 @@ async def test_a_change_of_a_resource_reaches_its_caller_and_no_other() -> None:
 
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 async def test_a_resource_whose_server_ended_the_subscription_is_followed_again_for_a_new_subscriber() -> None:
-    followed = asyncio.Semaphore(0)
-    ends = asyncio.Event()
-    ended = asyncio.Semaphore(0)
-
-    async def listed(input: Any, context: OperationContext) -> Any:
-        return [{"uri": "up://x", "name": "x"}]
+    followed, ended, ends = asyncio.Semaphore(0), asyncio.Semaphore(0), asyncio.Event()
 
     async def subscribe(input: Any, context: OperationContext) -> AsyncIterator[Any]:
         followed.release()
@@ -754,25 +690,20 @@ async def test_a_resource_whose_server_ended_the_subscription_is_followed_again_
         if not ends.is_set():
             yield input
 
-    made = OperationRegistry()
-    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
-        kind = "subscription" if name == "subscribe" else "query"
-        with_operation(
-            made, f"resources.{name}", handler, type=kind, metadata={"mcp": {"kind": f"resources.{name}"}}
-        )
-
-    async with asyncio.timeout(20), application(made) as app, listening(app) as url, AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(Client(streamable_http_client(f"{url}/mcp"), mode="legacy"))
-            for _ in range(2)
-        ]
-        for client in clients:
+    async with (
+        asyncio.timeout(20),
+        application(watched(subscribe)) as app,
+        listening(app) as url,
+        Client(streamable_http_client(f"{url}/mcp"), mode="legacy") as one,
+        Client(streamable_http_client(f"{url}/mcp"), mode="legacy") as two,
+    ):
+        for client in (one, two):
             await client.subscribe_resource("up://x")
         await followed.acquire()
         ends.set()
         await ended.acquire()
-        await clients[0].list_tools()
+        await one.list_tools()
         ends.clear()
-        await clients[0].unsubscribe_resource("up://x")
-        await clients[0].subscribe_resource("up://x")
+        await one.unsubscribe_resource("up://x")
+        await one.subscribe_resource("up://x")
         await followed.acquire()

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import mcp_types
 import pytest
+from mcp.shared import inbound, subscriptions
 from mcp_types import version as sdk_versions
 
 from operad import CallError
@@ -18,11 +20,11 @@ from operad_mcp.wire.callbacks import Callbacks
 from operad_mcp.wire.calls import Calls
 from operad_mcp.wire.dialing import negotiate
 from operad_mcp.wire.link import Link
-from operad_mcp.wire.messages import Answer, Json, message_of
+from operad_mcp.wire.messages import Answer, Json, encode, message_of
 from operad_mcp.wire.protocol import ServerLogger
 from operad_mcp.wire.session import Session
 from operad_mcp.wire.watching import Watchers, listen, updates
-from plugins.mcp.tests.peers import fails
+from plugins.mcp.tests.peers import Log, Patch, fails, table
 
 
 class Recorded(Link):
@@ -35,8 +37,6 @@ class Recorded(Link):
         self.fault: Fault | None = None
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        from operad_mcp.wire.messages import encode
-
         encode(message)
         if self.fault is not None:
             raise self.fault
@@ -46,10 +46,8 @@ class Recorded(Link):
 
 def opened(watchers: Watchers | None = None, **options: Any) -> tuple[Session, Recorded, Callable[[Json], None]]:
     """A session, its transport, and what takes a message of the server."""
-    config, logger = (
-        MCPClientConfig(**{"command": None if "url" in options else "none", **options}),
-        ServerLogger("s"),
-    )
+    config = MCPClientConfig(**{"command": None if "url" in options else "none", **options})
+    logger = ServerLogger("s")
     notified = (watchers or Watchers(None)).notified
     session = Session(config, Callbacks(config, logger, Calls("s")), notified, logger)
     link = Recorded(session)
@@ -68,6 +66,13 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+async def begun(asking: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Something that has sent its request, and waits for the response."""
+    task = asyncio.ensure_future(asking)
+    await turns()
+    return task
+
+
 async def talked(link: Recorded, arrive: Callable[[Json], None], asking: Awaitable[Any], *replies: Json) -> Any:
     """The result of something that sends requests, each of which gets the next of the replies."""
     task = asyncio.ensure_future(asking)
@@ -75,6 +80,19 @@ async def talked(link: Recorded, arrive: Callable[[Json], None], asking: Awaitab
         await turns()
         arrive({"id": next(each["id"] for each in reversed(link.sent) if "id" in each), **reply})
     return await task
+
+
+def progress(arrive: Callable[[Json], None], token: Any, done: Any) -> None:
+    """Send a report of progress."""
+    arrive({"method": "notifications/progress", "params": {"progressToken": token, "progress": done}})
+
+
+def deep(levels: int) -> Any:
+    """A list in a list in a list, so many times."""
+    made: Any = 0
+    for _ in range(levels):
+        made = [made]
+    return made
 
 
 def discovered(**more: Any) -> Json:
@@ -92,8 +110,7 @@ async def modern(**options: Any) -> tuple[Session, Recorded, Callable[[Json], No
 
 async def test_the_first_answer_to_a_request_counts_and_an_id_may_come_back_as_text() -> None:
     session, link, arrive = opened()
-    asking = asyncio.create_task(session.request("tools/list", {}))
-    await turns()
+    asking = await begun(session.request("tools/list", {}))
     for result in ({"tools": [1]}, {"tools": [2]}):
         arrive({"id": str(link.sent[0]["id"]), "result": result})
     assert await asking == {"tools": [1]}
@@ -101,13 +118,10 @@ async def test_the_first_answer_to_a_request_counts_and_an_id_may_come_back_as_t
 
 async def test_an_error_of_the_server_and_the_end_of_the_connection_are_two_types() -> None:
     session, link, arrive = opened()
-    asking = asyncio.create_task(session.request("a", {}))
-    await turns()
-    arrive({"id": link.sent[0]["id"], "error": {"code": -32000, "message": "Connection closed"}})
+    closed = {"error": {"code": -32000, "message": "Connection closed"}}
     with pytest.raises(ServerError, match="Connection closed"):
-        await asking
-    asking = asyncio.create_task(session.request("a", {}))
-    await turns()
+        await talked(link, arrive, session.request("a", {}), closed)
+    asking = await begun(session.request("a", {}))
     link.end()
     with pytest.raises(ConnectionLost):
         await asking
@@ -120,42 +134,33 @@ async def test_progress_is_reported_in_order_and_before_the_result_though_a_repo
     session, link, arrive = opened()
     seen: list[float] = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
+    async def heard(done: float, total: float | None, message: str | None) -> None:
         await asyncio.sleep(0)
         seen.append(done)
         if done == 2:
             raise ValueError("no")
 
-    asking = asyncio.create_task(session.request("tools/call", {"name": "a"}, progress=progress))
-    await turns()
-    token = link.sent[0]["params"]["_meta"]["progressToken"]
+    asking = await begun(session.request("tools/call", {"name": "a"}, progress=heard))
     for done in (1, 2, 3, "many", True):
-        arrive({"method": "notifications/progress", "params": {"progressToken": token, "progress": done}})
+        progress(arrive, link.sent[0]["params"]["_meta"]["progressToken"], done)
     arrive({"id": link.sent[0]["id"], "result": {}})
     assert await asking == {}
     assert seen == [1, 2, 3]
 
 
-async def test_notifications_without_use_are_left_out_and_the_answer_behind_them_arrives(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_notifications_without_use_are_left_out_and_the_answer_behind_them_arrives(caplog: Log) -> None:
     caplog.set_level(logging.DEBUG, "operad.mcp")
     session, link, arrive = opened()
     seen: list[float] = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
+    async def heard(done: float, total: float | None, message: str | None) -> None:
         seen.append(done)
 
-    asking = asyncio.create_task(session.request("tools/call", {"name": "a"}, progress=progress))
-    await turns()
-    token = link.sent[0]["params"]["_meta"]["progressToken"]
-    deep: Any = 0
-    for _ in range(2_000):
-        deep = [deep]
+    asking = await begun(session.request("tools/call", {"name": "a"}, progress=heard))
     arrive({"method": "notifications/cancelled", "params": {"requestId": []}})
-    arrive({"method": "notifications/progress", "params": {"progressToken": token, "progress": 10**400}})
-    arrive({"method": "notifications/progress", "params": {"progressToken": [], "progress": 1}})
-    arrive({"method": "notifications/message", "params": {"level": deep, "data": "x"}})
+    progress(arrive, link.sent[0]["params"]["_meta"]["progressToken"], 10**400)
+    progress(arrive, [], 1)
+    arrive({"method": "notifications/message", "params": {"level": deep(2_000), "data": "x"}})
     arrive({"id": link.sent[0]["id"], "result": {}})
     assert await asking == {}
     assert seen == []
@@ -163,11 +168,9 @@ async def test_notifications_without_use_are_left_out_and_the_answer_behind_them
 
 
 def test_an_error_that_is_nested_too_deeply_for_its_text_is_an_error_of_the_request() -> None:
-    deep: Any = 0
-    for _ in range(200_000):
-        deep = [deep]
-    for wrong in ({"id": 1, "error": deep}, {"id": 1, "error": {"message": deep}}, {"id": 1, "neither": deep}):
-        found = message_of(wrong)
+    nested = deep(200_000)
+    for wrong in ({"error": nested}, {"error": {"message": nested}}, {"neither": nested}):
+        found = message_of({"id": 1, **wrong})
         assert isinstance(found, Answer)
         assert found.id == 1
         assert "nested too deeply" in str(found.error)
@@ -176,17 +179,14 @@ def test_an_error_that_is_nested_too_deeply_for_its_text_is_an_error_of_the_requ
 async def test_a_request_that_is_cancelled_is_cancelled_at_the_server_and_the_handshake_is_not() -> None:
     session, link, _ = opened()
     for method in ("tools/call", "initialize"):
-        asking = asyncio.create_task(session.request(method, {}))
-        await turns()
+        asking = await begun(session.request(method, {}))
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
     assert [message["method"] for message in link.sent] == ["tools/call", "notifications/cancelled", "initialize"]
     assert link.sent[1]["params"] == {"requestId": link.sent[0]["id"]}
 
 
-async def test_what_a_server_asks_is_answered_once_for_each_id_and_bounded(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_a_server_asks_is_answered_once_for_each_id_and_bounded(caplog: Log) -> None:
     caplog.set_level(logging.DEBUG, "operad.mcp")
     hold = asyncio.Event()
 
@@ -225,34 +225,18 @@ async def test_a_request_that_the_server_takes_back_is_not_answered() -> None:
 
 @pytest.mark.parametrize(
     ("method", "code"),
-    [
-        ("elicitation/create", -32603),
-        ("sampling/createMessage", -32603),
-        ("roots/list", -32600),
-        ("no/such", -32601),
-    ],
+    [("elicitation/create", -32603), ("sampling/createMessage", -32603), ("roots/list", -32600), ("no", -32601)],
 )
-async def test_an_answer_that_cannot_be_sent_is_an_error_for_the_server(
-    method: str, code: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def unsendable(_params: Json) -> Any:
-        return {"action": "accept", "content": {"a": object()}}
-
-    async def shapeless(_params: Json) -> Any:
-        return {"role": "nobody"}
-
-    session, link, arrive = opened(elicitation=unsendable, sampling=shapeless)
-    with caplog.at_level(logging.CRITICAL):
-        arrive({"id": 1, "method": method, "params": {"message": "m"}})
-        await turns()
+async def test_an_answer_that_cannot_be_sent_is_an_error_for_the_server(method: str, code: int) -> None:
+    unsendable = {"action": "accept", "content": {"a": object()}}
+    session, link, arrive = opened(elicitation=returns(unsendable), sampling=returns({"role": "nobody"}))
+    arrive({"id": 1, "method": method, "params": {"message": "m"}})
+    await turns()
     assert [message["error"]["code"] for message in link.sent] == [code]
     await session.aclose()
 
 
 def test_the_names_of_the_protocol_are_those_of_the_sdk() -> None:
-    import mcp_types
-    from mcp.shared import inbound, subscriptions
-
     assert sdk_versions.HANDSHAKE_PROTOCOL_VERSIONS == protocol.HANDSHAKES
     assert sdk_versions.MODERN_PROTOCOL_VERSIONS == (protocol.MODERN,)
     for ours, theirs in (
@@ -273,9 +257,7 @@ def test_the_names_of_the_protocol_are_those_of_the_sdk() -> None:
 
 @pytest.mark.parametrize("text", ["plain", "a b", "", " edge", "é", "=?base64?eA==?=", "a\nb", "x" * 300])
 def test_a_header_of_the_protocol_is_written_as_the_sdk_writes_it(text: str) -> None:
-    from mcp.shared.inbound import encode_header_value
-
-    assert protocol.header_value(text) == encode_header_value(text)
+    assert protocol.header_value(text) == inbound.encode_header_value(text)
 
 
 # --- negotiation ---------------------------------------------------------------------------------------
@@ -294,15 +276,7 @@ async def test_a_server_that_names_this_revision_in_its_refusal_is_asked_once_mo
     assert {each[protocol.VERSION_HEADER] for each in link.headers} == {protocol.MODERN}
 
 
-@pytest.mark.parametrize(
-    ("code", "data"),
-    [
-        (protocol.UNSUPPORTED_VERSION, {"supported": ["2025-11-25"]}),
-        (protocol.UNSUPPORTED_VERSION, {"supported": protocol.MODERN}),
-        (protocol.UNSUPPORTED_VERSION, protocol.MODERN),
-        (-32601, {"supported": [protocol.MODERN]}),
-    ],
-)
+@table("refusals")
 async def test_any_other_refusal_of_the_question_is_its_answer(code: int, data: Any) -> None:
     session, link, arrive = opened()
     with pytest.raises(ServerError):
@@ -311,21 +285,7 @@ async def test_any_other_refusal_of_the_question_is_its_answer(code: int, data: 
     assert not session.modern
 
 
-@pytest.mark.parametrize(
-    ("method", "found", "expected"),
-    [
-        ("discover", None, "expected an object as the result of server/discover, got None"),
-        ("discover", {"supportedVersions": protocol.MODERN}, "among the supportedVersions, got '2026-07-28'"),
-        ("discover", {"supportedVersions": ["2025-11-25"]}, "expected 2026-07-28 among the supportedVersions"),
-        ("initialize", [], "expected an object as the result of initialize"),
-        (
-            "initialize",
-            {"protocolVersion": protocol.MODERN},
-            "one of the protocol versions 2024-11-05, .* 2025-11-25",
-        ),
-        ("initialize", {}, "got None"),
-    ],
-)
+@table("unknown_versions")
 async def test_an_answer_to_the_negotiation_without_a_known_version_is_unreadable(
     method: str, found: Any, expected: str
 ) -> None:
@@ -352,21 +312,7 @@ async def test_the_handshake_takes_the_version_of_the_server_and_is_confirmed(ve
     assert link.headers == [{}, {protocol.VERSION_HEADER: version}]
 
 
-@pytest.mark.parametrize(
-    ("found", "server", "capabilities", "instructions"),
-    [
-        ({}, {}, {}, None),
-        ({"capabilities": [], "_meta": [], "instructions": 5}, {}, {}, None),
-        ({"_meta": {protocol.META_SERVER: "s"}, "capabilities": {"tools": True, "logging": False}}, {}, {"tools": {}}, None),
-        (
-            {
-                "_meta": {protocol.META_SERVER: {"name": "a\u200bb", "n": 5}}, "instructions": "c\u200bd",
-                "capabilities": {"tools": {"listChanged": True}, "prompts": None, "vendor": {}},
-            },
-            {"name": "ab", "n": 5}, {"tools": {"listChanged": True}}, "cd",
-        ),
-    ],
-)  # fmt: skip
+@table("descriptions")
 async def test_the_description_of_a_server_is_kept_as_far_as_it_is_known_and_clean(
     found: Json, server: Json, capabilities: Json, instructions: str | None
 ) -> None:
@@ -375,24 +321,7 @@ async def test_the_description_of_a_server_is_kept_as_far_as_it_is_known_and_cle
     assert (session.server, session.capabilities, session.instructions) == (server, capabilities, instructions)
 
 
-@pytest.mark.parametrize(
-    ("mode", "legacy", "replies", "methods", "falls_back"),
-    [
-        ("auto", False, ["modern"], ["server/discover"], False),
-        ("auto", False, [-32601, "old"], ["server/discover", "initialize", "notifications/initialized"], True),
-        (
-            "auto",
-            False,
-            [-32601, protocol.UNSUPPORTED_VERSION, "modern"],
-            ["server/discover", "initialize", "server/discover"],
-            False,
-        ),
-        ("auto", False, [-32601, -32602], ["server/discover", "initialize"], None),
-        ("auto", True, ["old"], ["initialize", "notifications/initialized"], True),
-        ("auto", True, [protocol.UNSUPPORTED_VERSION], ["initialize"], None),
-        (protocol.MODERN, False, [-32601], ["server/discover"], None),
-    ],
-)
+@table("negotiations")
 async def test_the_protocol_is_that_of_the_first_answer_that_settles_it(
     mode: Any, legacy: bool, replies: list[Any], methods: list[str], falls_back: bool | None
 ) -> None:
@@ -432,14 +361,12 @@ async def test_a_request_of_the_stateless_protocol_describes_its_client_and_itse
     assert {(each["x-more"], each[protocol.VERSION_HEADER]) for each in link.headers} == {("1", protocol.MODERN)}
 
 
-def tool(name: Any, header: Any, kind: str = "string") -> Json:
-    return {
-        "name": name,
-        "inputSchema": {"type": "object", "properties": {"r": {"type": kind, "x-mcp-header": header}}},
-    }
+def tool(name: Any, header: Any) -> Json:
+    properties = {"r": {"type": "string", "x-mcp-header": header}}
+    return {"name": name, "inputSchema": {"type": "object", "properties": properties}}
 
 
-async def test_arguments_are_headers_over_http_as_the_server_declares(caplog: pytest.LogCaptureFixture) -> None:
+async def test_arguments_are_headers_over_http_as_the_server_declares(caplog: Log) -> None:
     listed = {"tools": [tool("good", "Region"), tool("bad", "no token"), tool(5, "no token"), "odd"], "more": 1}
     for url, left in (("http://h.invalid/mcp", [0, 2, 3]), (None, [0, 1, 2, 3])):
         session, link, arrive = await modern(**({} if url is None else {"url": url}))
@@ -466,34 +393,19 @@ async def test_a_listing_that_declares_no_headers_is_unchanged(listed: Any) -> N
 FORM = {"requestedSchema": {"properties": {"a": {"default": 1}, "b": {"default": 2}, "c": {}, "d": 5}}}
 
 
+RAISED = {"busy": CallError("EXECUTION_ERROR", "busy"), "wrong": ValueError("no")}
+
+
 def returns(value: Any) -> Any:
     async def callback(*_: Any) -> Any:
-        if isinstance(value, Exception):
-            raise value
+        if value in list(RAISED):
+            raise RAISED[value]
         return value
 
     return callback
 
 
-@pytest.mark.parametrize(
-    ("method", "option", "value", "answer"),
-    [
-        ("ping", "roots", None, {}),
-        ("elicitation/create", "elicitation", None, {"action": "cancel"}),
-        ("elicitation/create", "elicitation", {"action": "decline", "content": None}, {"action": "decline"}),
-        (
-            "elicitation/create", "elicitation", {"action": "accept", "content": {"b": 5}},
-            {"action": "accept", "content": {"a": 1, "b": 5}},
-        ),
-        ("elicitation/create", "elicitation", {"action": "perhaps"}, -32603),
-        ("elicitation/create", "elicitation", "accept", -32603),
-        ("elicitation/create", "elicitation", CallError("EXECUTION_ERROR", "busy"), -32000),
-        ("elicitation/create", "elicitation", ValueError("no"), -32603),
-        ("elicitation/create", "sampling", None, -32600),
-        ("sampling/createMessage", "sampling", {"role": "user", "x": None, "y": 1}, {"role": "user", "y": 1}),
-        ("roots/list", "roots", ["a:b", {"uri": "c:d"}], {"roots": [{"uri": "a:b"}, {"uri": "c:d"}]}),
-    ],
-)  # fmt: skip
+@table("questions")
 async def test_a_question_of_a_server_has_the_answer_of_its_callback(
     method: str, option: str, value: Any, answer: Any
 ) -> None:
@@ -572,15 +484,9 @@ async def test_a_flood_of_logs_and_reports_waits_for_no_more_than_256_of_each() 
     assert started == 257
     started = 0
     hold.clear()
-    asking = asyncio.create_task(session.request("tools/call", {}, progress=slow))
-    await turns()
+    asking = await begun(session.request("tools/call", {}, progress=slow))
     for number in range(300):
-        arrive(
-            {
-                "method": "notifications/progress",
-                "params": {"progressToken": link.sent[0]["id"], "progress": number},
-            }
-        )
+        progress(arrive, link.sent[0]["id"], number)
     hold.set()
     arrive({"id": link.sent[0]["id"], "result": 1})
     assert await asking == 1
@@ -590,7 +496,7 @@ async def test_a_flood_of_logs_and_reports_waits_for_no_more_than_256_of_each() 
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_callback_for_logs_that_raises_is_logged_and_ends_with_the_session(
-    is_async: bool, caplog: pytest.LogCaptureFixture
+    is_async: bool, caplog: Log
 ) -> None:
     ended = asyncio.Event()
 
@@ -653,8 +559,7 @@ LOST = CallError("UNAVAILABLE", "lost")
 async def test_updates_of_a_resource_begin_when_the_server_offers_them_and_end_with_the_connection() -> None:
     session, link, arrive = await modern()
     watching = updates(session, "s", "a:b", LOST)
-    first = asyncio.ensure_future(anext(watching))
-    await turns()
+    first = await begun(anext(watching))
     assert link.sent[0]["params"]["notifications"] == {"resourceSubscriptions": ["a:b"]}
     told(link, arrive, "resources/updated", uri="too:early")
     told(link, arrive, ACKNOWLEDGED, notifications={"resourceSubscriptions": ["a:b"]})
@@ -671,8 +576,7 @@ async def test_updates_of_a_resource_begin_when_the_server_offers_them_and_end_w
 @pytest.mark.parametrize("honored", [{}, {"resourceSubscriptions": []}, None, "all"])
 async def test_updates_that_a_server_does_not_offer_are_an_error(honored: Any) -> None:
     session, link, arrive = await modern()
-    first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))
-    await turns()
+    first = await begun(anext(updates(session, "s", "a:b", LOST)))
     told(link, arrive, ACKNOWLEDGED, notifications=honored)
     error = await fails(first)
     assert (error.code, error.message) == ("EXECUTION_ERROR", "s does not offer subscriptions to a:b")
@@ -682,8 +586,7 @@ async def test_updates_that_a_server_does_not_offer_are_an_error(honored: Any) -
 async def test_a_refused_subscription_is_the_error_of_the_server_and_one_that_ends_is_its_end() -> None:
     for acknowledged, reply in ((False, refused(-32602, None)), (False, {"result": {}}), (True, {"result": {}})):
         session, link, arrive = await modern()
-        first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))
-        await turns()
+        first = await begun(anext(updates(session, "s", "a:b", LOST)))
         if acknowledged:
             told(link, arrive, ACKNOWLEDGED, notifications={"resourceSubscriptions": ["a:b"]})
         arrive({"id": link.sent[0]["id"], **reply})
@@ -696,7 +599,7 @@ CHANGES = {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "r
 
 
 async def test_changed_listings_are_listened_for_as_the_server_offers_them_and_again_with_pauses(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     changed: list[str] = []
     session, link, arrive = opened(Watchers(changed.append))
@@ -710,8 +613,7 @@ async def test_changed_listings_are_listened_for_as_the_server_offers_them_and_a
         await sleep(0)
 
     monkeypatch.setattr("operad_mcp.wire.watching.asyncio.sleep", paused)
-    listening = asyncio.create_task(listen(session, ServerLogger("s")))
-    await turns()
+    listening = await begun(listen(session, ServerLogger("s")))
     assert link.sent[-1]["params"]["notifications"] == {"toolsListChanged": True}
     told(link, arrive, "tools/list_changed")
     for _ in range(10):
