@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import aiohttp
@@ -27,6 +28,8 @@ from operad import (
     operation,
 )
 from operad.plugin import Source, SourceContext, SourceSession, hookimpl, record
+
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 
 class Server(uvicorn.Server):
@@ -161,6 +164,19 @@ async def client_of(app: Any) -> AsyncIterator[Client]:
         yield Client(session, base)
 
 
+@contextlib.asynccontextmanager
+async def connected(base: str, request: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """The reader of a connection on which a request was sent. It takes little at once."""
+    url = URL(base)
+    reader, writer = await asyncio.open_connection(url.host, url.port, limit=1_000)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(20):
+            yield reader
+    finally:
+        writer.close()
+
+
 async def asked(
     app: Any, method: str, path: str, body: bytes = b"", query: bytes = b"", root: str = "", **headers: str
 ) -> Answer:
@@ -169,7 +185,7 @@ async def asked(
     scope = {
         "type": "http", "method": method, "path": path, "query_string": query, "root_path": root,
         "server": ("127.0.0.1", 80),
-        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in found.items()],
+        "headers": [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in found.items()],
     }  # fmt: skip
     requests = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[Any] = []

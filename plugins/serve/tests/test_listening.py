@@ -17,6 +17,7 @@ import pytest
 from operad import ConfigError
 from operad_auth import HostRules
 from operad_serve.listening import listen, parse_address, serving, url_of
+from plugins.serve.tests.front_door import TABLES
 
 WHOLE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -27,7 +28,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def connected(head_timeout: float) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(
+    head_timeout: float, app: Any = app
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     with listen(("127.0.0.1", 0), is_guarded=False) as bound:
         async with serving(app, bound, head_timeout=head_timeout):
             reader, writer = await asyncio.open_connection(*bound.getsockname())
@@ -99,35 +102,34 @@ async def test_what_is_no_request_is_answered_and_not_logged(caplog: pytest.LogC
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("127.0.0.1:65535", ("127.0.0.1", 65_535)),
-        ("[::1]:0", ("::1", 0)),
-        ("127.0.0.1:65536", None),
-        (":80", None),
-        ("127.0.0.1:", None),
-        ("127.0.0.1", None),
-        ("127.0.0.1:-1", None),
-    ],
-)
-def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int] | None) -> None:
+@pytest.mark.parametrize(("text", "address"), TABLES["addresses"])
+def test_an_address_is_a_host_and_a_port(text: str, address: list[Any] | None) -> None:
     if address is None:
         with pytest.raises(ConfigError, match="expected HOST:PORT"):
             parse_address(text)
     else:
-        assert parse_address(text) == address
+        assert parse_address(text) == tuple(address)
+
+
+def refused(address: Any, complaint: str, *, is_guarded: bool = False) -> None:
+    with pytest.raises(ConfigError, match=complaint), listen(address, is_guarded=is_guarded):
+        pass
 
 
 def test_a_host_without_an_address_is_refused_and_one_of_ipv6_is_in_brackets() -> None:
-    with (
-        pytest.raises(ConfigError, match=r"cannot listen on nowhere.invalid:1: .*choose another address"),
-        listen(("nowhere.invalid", 1), is_guarded=True),
-    ):
-        pass
+    refused(
+        ("nowhere.invalid", 1), r"cannot listen on nowhere.invalid:1: .*choose another address", is_guarded=True
+    )
     for host, shown in (("::1", "[::1]"), ("127.0.0.1", "127.0.0.1")) if socket.has_ipv6 else ():
         with listen((host, 0), is_guarded=False) as bound:
             assert url_of(bound, "https") == f"https://{shown}:{bound.getsockname()[1]}"
+
+
+def test_an_address_is_refused_if_others_could_call_unasked_or_it_is_taken() -> None:
+    refused(("0.0.0.0", 0), "callers are not authenticated")
+    with listen(("127.0.0.1", 0), is_guarded=False) as bound:
+        bound.listen()
+        refused(bound.getsockname(), "cannot listen on")
 
 
 # --- Unix sockets --------------------------------------------------------------------------------------
@@ -181,24 +183,16 @@ def test_what_a_server_left_behind_is_replaced_and_nothing_else(tmp_path: Path) 
     file.write_text("kept")
     with listen(path, is_guarded=False) as bound:
         bound.listen()
-        with (
-            pytest.raises(ConfigError, match="cannot listen on .*o.sock: Address already in use"),
-            listen(path, is_guarded=False),
-        ):
-            pass
+        refused(path, "cannot listen on .*o.sock: Address already in use")
         path.rename(tmp_path / "moved")
         path.write_text("another server's")
     assert path.read_text() == "another server's"
     for where, words in (
         (file, "File exists"),
-        (tmp_path / "no/o.sock", "No such file"),
-        (tmp_path / ("x" * 120), "too long"),
+        (tmp_path / "no/o.sock", "No such"),
+        (tmp_path / ("x" * 120), "long"),
     ):
-        with (
-            pytest.raises(ConfigError, match=f"cannot listen on .*{words}.*choose another file"),
-            listen(where, is_guarded=False),
-        ):
-            pass
+        refused(where, f"cannot listen on .*{words}.*choose another file")
     assert file.read_text() == "kept"
 
 
@@ -218,10 +212,8 @@ async def test_a_proxy_at_a_unix_socket_is_believed_where_that_is_said(
     tmp_path: Path, proxy_headers: bool, client: Any
 ) -> None:
     path = tmp_path / "o.sock"
-    forwarded = (
-        "X-Forwarded-For: 198.51.100.1, 203.0.113.9",
-        "X-Forwarded-Proto: https",
-    )  # the first is the caller's
+    # The first address is the caller's own.
+    forwarded = ("X-Forwarded-For: 198.51.100.1, 203.0.113.9", "X-Forwarded-Proto: https")
     with listen(path, is_guarded=False) as bound:
         async with serving(tell, bound, proxy_headers=proxy_headers):
             for host, status in (("localhost", None), ("evil.example", 421)):
@@ -242,15 +234,12 @@ async def test_a_malformed_body_is_answered_once_and_writes_nothing_into_the_log
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    with listen(("127.0.0.1", 0), is_guarded=False) as bound:
-        async with serving(streaming if begins else app, bound), asyncio.timeout(20):
-            reader, writer = await asyncio.open_connection(*bound.getsockname())
-            writer.write(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-            if begins:
-                await begun.wait()
-            writer.write(b"zz\r\n{}\r\n")
-            found = await reader.read()
-            writer.close()
+    async with connected(20, streaming if begins else app) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        if begins:
+            await begun.wait()
+        writer.write(b"zz\r\n{}\r\n")
+        found = await reader.read()
     assert found.count(b"HTTP/1.1") == 1
     assert (b"HTTP/1.1 200" in found) is begins
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

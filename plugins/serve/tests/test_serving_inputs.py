@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from operad import (
-    CallError,
-    OperationContext,
-    OperationRegistry,
-    OperationSpec,
-    operation,
-)
+from operad import OperationContext, OperationRegistry, OperationSpec, operation
 from operad_serve import to_openapi
-from operad_serve.problems import problem_of
 from plugins.serve.tests import front_door
 
 
@@ -33,18 +26,16 @@ WHEN = {
 @pytest.fixture
 async def registry() -> Any:
     async with OperationRegistry(front_door.plugins()) as registry:
-        spec = OperationSpec(namespace="a", name="when", type="query", input_schema=WHEN)
-        registry.register(spec, same)
         nullable = {"type": ["string", "null"]}
+        registry.register(OperationSpec(namespace="a", name="when", type="query", input_schema=WHEN), same)
         registry.register(OperationSpec(namespace="a", name="null", input_schema=nullable), same)
         yield registry
 
 
-async def test_an_input_of_another_format_is_422_by_post_and_by_get(registry: OperationRegistry) -> None:
-    async with front_door.client_of(to_openapi(registry)) as call:
-        by_post = await call.problem("POST", "/operations/a.when", json={"at": "yesterday"})
-        by_get = await call.problem("GET", "/operations/a.when?at=yesterday")
-        good = await call("GET", "/operations/a.when?at=2026-01-31")
+async def test_an_input_of_another_format_is_422_by_post_and_by_get(call: front_door.Client) -> None:
+    by_post = await call.problem("POST", "/operations/a.when", json={"at": "yesterday"})
+    by_get = await call.problem("GET", "/operations/a.when?at=yesterday")
+    good = await call("GET", "/operations/a.when?at=2026-01-31")
     assert by_post["status"] == by_get["status"] == 422
     assert by_post["details"]["errors"][0] == {
         "path": "$.at",
@@ -57,36 +48,29 @@ async def test_an_input_of_another_format_is_422_by_post_and_by_get(registry: Op
 async def test_the_document_says_the_formats_that_are_checked_and_no_others(registry: OperationRegistry) -> None:
     found = []
     for checks in (True, False):
-        async with front_door.client_of(to_openapi(registry, check_formats=checks)) as call:
-            paths = (await call("GET", "/openapi.json")).json()["paths"]
-            body = paths["/operations/a.when"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-            found.append([part.get("format") for part in body["properties"].values()])
-            answer = await call("POST", "/operations/a.when", json={"at": "yesterday"})
-            assert answer.status == (422 if checks else 200)
+        app = to_openapi(registry, check_formats=checks)
+        paths = (await front_door.asked(app, "GET", "/openapi.json")).json()["paths"]
+        body = paths["/operations/a.when"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        found.append([part.get("format") for part in body["properties"].values()])
+        answer = await front_door.asked(app, "POST", "/operations/a.when", b'{"at": "yesterday"}')
+        assert answer.status == (422 if checks else 200)
     assert found == [["date", None], [None, None]]
 
 
 async def test_a_null_that_the_operation_takes_is_its_input_and_no_body_is_an_empty_object(
-    registry: OperationRegistry,
+    call: front_door.Client,
 ) -> None:
-    async with front_door.client_of(to_openapi(registry)) as call:
-        taken = await call("POST", "/operations/a.null", data=b"null", headers=JSON)
-        none = await call.problem("POST", "/operations/a.null")
-        refused = await call.problem("POST", "/operations/a.when", data=b"null", headers=JSON)
-        field = await call.problem("POST", "/operations/a.when", json={"at": None})
-    assert taken.json() is None
-    assert none["status"] == refused["status"] == field["status"] == 422
-
-
-JSON = {"Content-Type": "application/json"}
+    null = {"data": b"null", "headers": {"Content-Type": "application/json"}}
+    assert (await call("POST", "/operations/a.null", **null)).json() is None
+    for name, given in (("null", {}), ("when", null), ("when", {"json": {"at": None}})):
+        assert (await call.problem("POST", f"/operations/a.{name}", **given))["status"] == 422
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH"])
 async def test_an_operation_that_is_not_there_is_404_whatever_the_method(
-    registry: OperationRegistry, method: str
+    call: front_door.Client, method: str
 ) -> None:
-    async with front_door.client_of(to_openapi(registry)) as call:
-        answer = await call(method, "/operations/a.nothing")
+    answer = await call(method, "/operations/a.nothing")
     assert answer.status == 404
     if method != "HEAD":
         assert 'unknown operation "a.nothing"' in answer.json()["detail"]
@@ -114,22 +98,6 @@ async def test_those_who_ask_for_the_document_at_once_get_one_and_who_leaves_sto
     assert described == 2  # two operations
 
 
-async def test_an_error_of_an_mcp_server_that_is_passed_on_is_502() -> None:
-    error = CallError("EXECUTION_ERROR", "no", {"message": "Invalid URL", "jsonrpcCode": -32602})
-    assert problem_of(error, (), has_identity=False).status == 502
-
-
-async def sent(base: str, request: bytes) -> bytes:
-    """What a server answers to raw bytes until it closes the connection."""
-    host, port = base.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(request)
-    async with asyncio.timeout(5):
-        answer = await reader.read()
-    writer.close()
-    return answer
-
-
 HEAD = b"POST /operations/a.when HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 SMUGGLED = b"GET /operations/a.when?at=2026-01-31 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 AMBIGUOUS = {
@@ -146,8 +114,11 @@ AMBIGUOUS = {
 async def test_a_request_that_two_readers_take_for_two_is_refused_and_the_connection_closed(
     registry: OperationRegistry, what: str
 ) -> None:
-    async with front_door.served(to_openapi(registry)) as base:
-        answer = await sent(base, AMBIGUOUS[what])
+    async with (
+        front_door.served(to_openapi(registry)) as base,
+        front_door.connected(base, AMBIGUOUS[what]) as reader,
+    ):
+        answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1 ") == 1
 
@@ -160,7 +131,7 @@ class Part:
     parts: list[Part] = dataclasses.field(default_factory=list)
 
 
-async def test_no_two_components_have_one_title_and_every_method_has_an_id() -> None:
+async def test_no_two_components_have_one_title_and_every_method_has_an_id(registry: OperationRegistry) -> None:
     @operation(namespace="a", type="query")
     async def both(part: Part) -> Part:
         return part
@@ -169,22 +140,17 @@ async def test_no_two_components_have_one_title_and_every_method_has_an_id() -> 
     async def flat(n: int = 1) -> int:
         return n
 
-    async with OperationRegistry(front_door.plugins()) as registry:
-        registry.register(both)
-        registry.register(flat)
-        async with front_door.client_of(to_openapi(registry)) as call:
-            document = (await call("GET", "/openapi.json")).json()
-    titles = [schema["title"] for schema in document["components"]["schemas"].values() if "title" in schema]
+    registry.register(both)
+    registry.register(flat)
+    found = (await front_door.asked(to_openapi(registry), "GET", "/openapi.json")).json()
+    titles = [schema["title"] for schema in found["components"]["schemas"].values() if "title" in schema]
     assert sorted(titles) == ["Part", "Part2"]
-    ids = [each["operationId"] for item in document["paths"].values() for each in item.values()]
-    assert sorted(ids) == ["a.both", "a.flat", "a.flat.get"]
+    ids = [each["operationId"] for item in found["paths"].values() for each in item.values()]
+    assert sorted(ids) == ["a.both", "a.flat", "a.flat.get", "a.null", "a.when", "a.when.get"]
 
 
-async def test_the_id_of_a_method_is_not_that_of_another_operation() -> None:
-    async with OperationRegistry(front_door.plugins()) as registry:
-        registry.register(OperationSpec(namespace="a", name="n", type="query", input_schema=WHEN), same)
-        registry.register(OperationSpec(namespace="a", name="n.get", input_schema=WHEN), same)
-        async with front_door.client_of(to_openapi(registry)) as call:
-            paths = (await call("GET", "/openapi.json")).json()["paths"]
-    assert "operationId" not in paths["/operations/a.n"]["get"]
-    assert paths["/operations/a.n.get"]["post"]["operationId"] == "a.n.get"
+async def test_the_id_of_a_method_is_not_that_of_another_operation(registry: OperationRegistry) -> None:
+    registry.register(OperationSpec(namespace="a", name="when.get", input_schema=WHEN), same)
+    paths = (await front_door.asked(to_openapi(registry), "GET", "/openapi.json")).json()["paths"]
+    assert "operationId" not in paths["/operations/a.when"]["get"]
+    assert paths["/operations/a.when.get"]["post"]["operationId"] == "a.when.get"

@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 
 from operad import OperationContext, OperationRegistry, OperationSpec, operation
@@ -21,8 +20,11 @@ ENVELOPE = "application/vnd.operad.envelope+json"
 # --- time --------------------------------------------------------------------------------------------
 
 
+Events = dict[str, asyncio.Event]
+
+
 @pytest.fixture
-def slow(registry: OperationRegistry) -> dict[str, asyncio.Event]:
+def slow(registry: OperationRegistry) -> Events:
     """An operation and a subscription that wait until they are cancelled."""
     seen = {name: asyncio.Event() for name in ("started", "cancelled")}
 
@@ -48,9 +50,7 @@ def slow(registry: OperationRegistry) -> dict[str, asyncio.Event]:
     return seen
 
 
-async def test_the_deadline_that_a_client_asks_for_ends_the_call(
-    call: Any, slow: dict[str, asyncio.Event]
-) -> None:
+async def test_the_deadline_that_a_client_asks_for_ends_the_call(call: Any, slow: Events) -> None:
     for seconds in ("0.05", "1", "5"):
         problem = await call.problem("POST", "/operations/x.slow", headers={"Operad-Timeout": seconds})
         assert (problem["status"], problem["code"]) == (504, "TIMEOUT")
@@ -61,7 +61,7 @@ async def test_the_deadline_that_a_client_asks_for_ends_the_call(
 
 @pytest.mark.parametrize("name", ["slow", "ticks"])
 async def test_a_client_that_leaves_cancels_the_call(
-    call: Any, slow: dict[str, asyncio.Event], name: str, caplog: pytest.LogCaptureFixture
+    call: Any, slow: Events, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     request = asyncio.create_task(call("POST", f"/operations/x.{name}"))
@@ -75,23 +75,11 @@ async def test_a_client_that_leaves_cancels_the_call(
 
 
 async def test_a_client_that_leaves_is_noticed_in_the_second_event_loop_as_well(
-    registry: OperationRegistry, slow: dict[str, asyncio.Event]
+    registry: OperationRegistry, slow: Events
 ) -> None:
     app = to_openapi(registry)
-    scope = {
-        "type": "http", "method": "POST", "path": "/operations/shop.add", "root_path": "", "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-    }  # fmt: skip
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b'{"a": 1}', "more_body": False}
-
-    async def send(message: Any) -> None: ...
-
-    def other_loop() -> None:
-        asyncio.run(app(scope, receive, send))
-
-    await asyncio.to_thread(other_loop)
+    first = front_door.asked(app, "POST", "/operations/shop.add", b'{"a": 1}')
+    await asyncio.to_thread(asyncio.run, first)
     async with front_door.client_of(app) as client:
         request = asyncio.create_task(client("POST", "/operations/x.slow"))
         await slow["started"].wait()
@@ -151,9 +139,7 @@ async def test_an_upstreams_events_keep_type_and_id_but_cannot_speak_for_the_ser
     assert seen == ["a-6"]
 
 
-async def test_a_silent_stream_is_kept_open_by_comments(
-    registry: OperationRegistry, slow: dict[str, asyncio.Event]
-) -> None:
+async def test_a_silent_stream_is_kept_open_by_comments(registry: OperationRegistry, slow: Events) -> None:
     app = to_openapi(registry, heartbeat=0.02)
     async with (
         front_door.client_of(app) as client,
@@ -166,7 +152,7 @@ async def test_a_silent_stream_is_kept_open_by_comments(
 
 
 async def test_a_drain_ends_streams_in_words_lets_calls_finish_and_takes_no_new_one(
-    registry: OperationRegistry, slow: dict[str, asyncio.Event]
+    registry: OperationRegistry, slow: Events
 ) -> None:
     release = asyncio.Event()
 
@@ -195,7 +181,7 @@ async def test_a_drain_ends_streams_in_words_lets_calls_finish_and_takes_no_new_
 
 
 async def test_a_drain_that_takes_too_long_cancels_what_is_left_and_tells_its_client(
-    registry: OperationRegistry, slow: dict[str, asyncio.Event]
+    registry: OperationRegistry, slow: Events
 ) -> None:
     app = to_openapi(registry)
     async with front_door.client_of(app) as client:
@@ -211,7 +197,7 @@ async def test_a_drain_that_takes_too_long_cancels_what_is_left_and_tells_its_cl
 
 
 async def test_a_drain_that_is_cut_short_cancels_what_it_waited_for(
-    registry: OperationRegistry, slow: dict[str, asyncio.Event]
+    registry: OperationRegistry, slow: Events
 ) -> None:
     app = to_openapi(registry)
     async with front_door.client_of(app) as client:
@@ -224,9 +210,7 @@ async def test_a_drain_that_is_cut_short_cancels_what_it_waited_for(
             assert (await running).status == 503
 
 
-async def test_no_more_streams_are_open_than_the_bound_allows(
-    registry: OperationRegistry, slow: dict[str, asyncio.Event]
-) -> None:
+async def test_no_more_streams_are_open_than_the_bound_allows(registry: OperationRegistry, slow: Events) -> None:
     app = to_openapi(registry, max_streams=1)
     async with (
         front_door.client_of(app) as client,
@@ -253,13 +237,12 @@ async def test_a_reader_that_stands_still_loses_its_stream(registry: OperationRe
             closed.set()
 
     registry.register(flood)
-    async with front_door.served(to_openapi(registry, write_timeout=0.1)) as base:
-        host, port = base.removeprefix("http://").split(":")
-        _, writer = await asyncio.open_connection(host, int(port), limit=1_000)
-        writer.write(f"POST /operations/x.flood HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n".encode())
-        async with asyncio.timeout(10):
-            await closed.wait()
-        writer.close()
+    head = b"POST /operations/x.flood HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n"
+    async with (
+        front_door.served(to_openapi(registry, write_timeout=0.1)) as base,
+        front_door.connected(base, head),
+    ):
+        await closed.wait()
 
 
 async def test_a_large_answer_waits_for_its_reader_in_parts_and_for_one_that_stands_still_not_for_ever(
@@ -279,20 +262,12 @@ async def test_a_large_answer_waits_for_its_reader_in_parts_and_for_one_that_sta
         await app(scope, receive, send)
         ended.set()
 
-    async with (
-        front_door.served(to_openapi(registry)) as base,
-        aiohttp.ClientSession() as session,
-        session.get(f"{base}/operations/x.large") as response,
-    ):
-        assert await response.json() == "x" * size
-    async with front_door.served(watched) as base:
-        host, port = base.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1_000)
-        writer.write(f"GET /operations/x.large HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        async with asyncio.timeout(10):
-            await ended.wait()
-            assert len(await reader.read()) < size
-        writer.close()
+    async with front_door.client_of(to_openapi(registry)) as client:
+        assert (await client("GET", "/operations/x.large")).json() == "x" * size
+    head = b"GET /operations/x.large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with front_door.served(watched) as base, front_door.connected(base, head) as reader:
+        await ended.wait()
+        assert len(await reader.read()) < size
 
 
 async def test_a_stream_that_never_waits_leaves_others_their_turn_and_ends_when_its_client_leaves(
