@@ -174,9 +174,9 @@ class Wire:
 
     inbox = "inbox:me"
 
-    def __init__(self):
+    def __init__(self, target=None, hold=None):
         self.sent, self.errors, self.registered, self.gone = [], [], [], []
-        self.target = self.hold = None
+        self.target, self.hold = target, hold
         self.refuses = set()
 
     async def send(self, to, event):
