@@ -124,6 +124,20 @@ async def reply(server, request, type_="call.responded", **fields):
 # --- transports ------------------------------------------------------------------------------------
 
 
+def altered(alter, bus=None, **capabilities):
+    """A transport over a bus of this process, each of whose links is altered as it is opened."""
+    bus = bus or InProcessTransport()
+
+    async def open(on_event, on_link):
+        link = await bus.open(on_event, on_link)
+        alter(link)
+        return link
+
+    return SimpleNamespace(
+        bus=bus, open=open, capabilities=Capabilities(**capabilities) if capabilities else bus.capabilities
+    )
+
+
 class Heard:
     """A transport within the process: a test says what its first link hears, by `on_event` and `on_link`."""
 
@@ -136,6 +150,24 @@ class Heard:
         if self.on_event is None:
             self.on_event, self.on_link = on_event, on_link
         return await self.bus.open(on_event, on_link)
+
+
+class Flapping:
+    """An in-process bus whose links the test takes down and up; it says what it can as it is told."""
+
+    def __init__(self, **capabilities):
+        self.bus = InProcessTransport(strict=True)
+        self.capabilities = Capabilities(balances=True, **capabilities)
+        self.states = []
+
+    async def open(self, on_event, on_link):
+        self.states.append(on_link)
+        return await self.bus.open(on_event, on_link)
+
+    def flap(self):
+        for on_link in self.states:
+            on_link("down", 1)
+            on_link("up", 2)
 
 
 class LinkOver:

@@ -13,12 +13,10 @@ from operad import (
     CallError,
     CallHandler,
     ErrorCode,
-    Identity,
     InProcessTransport,
     OperationRegistry,
     OperationSpec,
     PendingRequestMap,
-    local_envelope,
     subscribe,
 )
 from operad.transports import Capabilities, LinkDownError, TransportError
@@ -26,6 +24,7 @@ from operad_calls import CallSettings
 from operad_testing import Participant
 from plugins.calls.tests.parts import (
     ANSWER,
+    Flapping,
     both,
     cancel,
     echo,
@@ -582,98 +581,7 @@ async def test_an_error_that_has_no_wire_form_still_ends_its_call():
         assert (await error_of(anext(calls.subscribe("t.fail")))).code == "GARBLED"
 
 
-# --- serving by hand -------------------------------------------------------------------------------------
-
-
-async def test_a_request_that_was_answered_before_its_taker_failed_has_that_answer():
-    transport = InProcessTransport(strict=True)
-
-    def answers_and_fails(request):
-        answering = server.respond(request.request_id, local_envelope(1, request.operation_id))
-        with pytest.raises(StopIteration):  # within one process nothing waits
-            answering.send(None)
-        raise ValueError("afterwards")
-
-    server = PendingRequestMap(transport, on_request=answers_and_fails)
-    async with server, PendingRequestMap(transport) as calls:
-        await server.serve("t.op")
-        assert (await calls.call("t.op", {}, timeout=60)).data == 1
-
-
-async def test_requests_can_be_served_by_hand():
-    transport, requests = InProcessTransport(strict=True), asyncio.Queue()
-    server = PendingRequestMap(transport, on_request=requests.put_nowait)
-    async with server, PendingRequestMap(transport) as calls:
-        registration = await server.serve("t.op")
-        task = asyncio.create_task(calls.call("t.op", {"a": 1}, identity=Identity("alice")))
-        request = await requests.get()
-        assert (request.operation_id, request.input, request.identity) == ("t.op", {"a": 1}, None)
-        await server.respond(request.request_id, local_envelope(2, "t.op"))
-        assert (await task).data == 2
-
-        task = asyncio.create_task(error_of(calls.call("t.op")))
-        await server.emit_error((await requests.get()).request_id, "X", "no", {"a": object})
-        assert (await task).code == "X"
-
-        task = asyncio.create_task(collect(calls.subscribe("t.op", credit=2)))
-        request = await requests.get()
-        assert request.is_subscription
-        for number in range(10):
-            await server.respond(request.request_id, local_envelope(number, "t.op"))
-        await server.complete(request.request_id)
-        assert await task == list(range(10))
-
-        task = asyncio.create_task(calls.call("t.op"))
-        request = await requests.get()
-        await cancel(task)
-        await settle()
-        with pytest.raises(LookupError):  # the caller has left
-            await server.respond(request.request_id, local_envelope(2, "t.op"))
-        await registration.unregister()
-
-
-async def test_requests_of_one_id_that_are_served_by_hand_are_kept_apart():
-    """Two callers chose the same id: each gets its own answer, under the id that it chose."""
-    transport = InProcessTransport(strict=True)
-    requests = []
-    async with PendingRequestMap(transport, on_request=requests.append) as server:
-        await server.serve("t.op")
-        async with Participant.open(transport) as one, Participant.open(transport) as two:
-            await one.request("t.op", "the id", "of one")
-            await two.request("t.op", "the id", "of two")
-            assert [request.input for request in requests] == ["of one", "of two"]
-            for request in requests:
-                await server.respond(request.request_id, local_envelope(request.input, "t.op"))
-            for peer, expected in ((one, "of one"), (two, "of two")):
-                (answer,) = await peer.wait_for("call.responded")
-                assert (answer["requestId"], answer["output"]["data"]) == ("the id", expected)
-
-
-async def test_what_cannot_be_sent_by_hand_ends_the_request():
-    """A caller is told even when the answer has no wire form."""
-    transport, requests = InProcessTransport(strict=True), asyncio.Queue()
-    server = PendingRequestMap(transport, on_request=requests.put_nowait)
-    async with server, PendingRequestMap(transport) as calls:
-        await server.serve("t.op")
-        task = asyncio.create_task(error_of(calls.call("t.op")))
-        await error_of(server.respond((await requests.get()).request_id, local_envelope({1, 2}, "t.op")))
-        assert (await task).code == ErrorCode.SERIALIZATION_ERROR
-
-
-async def test_a_request_of_another_link_is_not_answered_by_hand():
-    """Answers count for requests of this link only."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls:
-        for answer in (
-            calls.respond("1", local_envelope(1, "t.op")),
-            calls.emit_error("1", "X"),
-            calls.abort("1"),
-            calls.complete("1"),
-        ):
-            with pytest.raises(LookupError):
-                await answer
-        with pytest.raises(RuntimeError, match="on_request"):
-            await calls.serve("t.op")
+# --- both sides ------------------------------------------------------------------------------------------
 
 
 async def test_forgeries_are_dropped_and_logged(caplog):
@@ -698,39 +606,6 @@ async def test_one_item_may_be_on_its_way_and_none_may_not() -> None:
         assert [item.data async for item in calls.subscribe("t.op", {"to": 3}, credit=1)] == [0, 1, 2]
         with pytest.raises(ValueError, match="credit: expected an integer of at least 1, got 0"):
             [item async for item in calls.subscribe("t.op", {"to": 3}, credit=0)]
-
-
-class Flapping:
-    """An in-process bus whose links the test takes down and up; it says what it can as it is told."""
-
-    def __init__(self, **capabilities):
-        self.bus = InProcessTransport(strict=True)
-        self.capabilities = Capabilities(balances=True, **capabilities)
-        self.states = []
-
-    async def open(self, on_event, on_link):
-        self.states.append(on_link)
-        return await self.bus.open(on_event, on_link)
-
-    def flap(self):
-        for on_link in self.states:
-            on_link("down", 1)
-            on_link("up", 2)
-
-
-async def test_a_request_that_is_served_by_hand_ends_with_its_link() -> None:
-    """Where the loss of the link tells callers of the loss of their requests, and only when it is lost."""
-    transport, requests = Flapping(detects_peer_loss=True), []
-    async with PendingRequestMap(transport, on_request=requests.append) as server:
-        await server.serve("t.op")
-        async with Participant.open(transport.bus) as caller:
-            await caller.request("t.op", "1")
-            transport.states[0]("up", 1)
-            await server.respond(requests[0].request_id, local_envelope(1, "t.op"))
-            await caller.request("t.op", "2")
-            transport.flap()
-            with pytest.raises(LookupError):
-                await server.respond(requests[1].request_id, local_envelope(1, "t.op"))
 
 
 async def test_the_log_tells_of_a_lost_connection_but_not_of_one_that_is_drained(caplog) -> None:

@@ -5,15 +5,14 @@ import asyncio
 
 import pytest
 
-from operad import ErrorCode, PendingRequestMap, local_envelope
+from operad import ErrorCode
 from operad_calls import CallSettings
 from operad_calls.calling import flow
 from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.protocol import Encoded, decode, encode, with_sent_bytes
 from operad_calls.requests import Pending
-from operad_calls.serving import answers, served
+from operad_calls.serving import answers
 from operad_calls.tapping import tap
-from operad_testing import Participant
 from plugins.calls.tests.parts import (
     LinkOver,
     Wired,
@@ -219,22 +218,6 @@ async def test_an_abort_ends_an_answer_that_waits_for_room():
         assert caller.of("call.responded") == []
 
 
-async def test_what_is_served_by_hand_waits_for_room_too():
-    transport, requests = Wired(), asyncio.Queue()
-    async with PendingRequestMap(transport, on_request=requests.put_nowait) as server:
-        await server.serve("t.op")
-        async with Participant.open(transport) as caller:
-            await caller.request("t.op", "1", creditBytes=10)
-            request = await requests.get()
-            answering = asyncio.create_task(
-                server.respond(request.request_id, local_envelope("x" * 5_000, "t.op"))
-            )
-            question = (await caller.wait_for("call.credit"))[-1]
-            assert question["wantsBytes"] > 5_000
-            await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
-            assert "no longer waits" in (await error_of(answering)).message
-
-
 async def test_a_large_request_waits_until_the_one_before_has_arrived_and_a_small_one_does_not():
     async with with_server(Wired(), settings=CallSettings(link_bytes=500_000)) as (calls, server):
         tasks = [asyncio.create_task(calls.call("t.op", size)) for size in ("x" * 400_000, "y" * 400_000, "small")]
@@ -262,23 +245,6 @@ async def test_a_consumer_that_asks_whether_anybody_is_there_gets_an_answer(tota
         await settle()
         assert len(caller.of("call.credit")) == asked
         await caller.send("op:t.wait", "call.aborted", requestId="1", replyTo=caller.link.inbox)
-
-
-async def test_what_is_served_by_hand_answers_no_credit_of_a_single_call(monkeypatch):
-    monkeypatch.setattr(served, "_NOTICE_AFTER", 60.0)  # or a busy machine gives notice of it
-    transport, requests = Wired(), asyncio.Queue()
-    async with PendingRequestMap(transport, on_request=requests.put_nowait) as server:
-        await server.serve("t.op")
-        async with Participant.open(transport) as caller:
-            await caller.request("t.op", "1")
-            await requests.get()
-            room = {"requestId": "1", "totalBytes": 10, "replyTo": caller.link.inbox}
-            await caller.send("op:t.op", "call.credit", **room)
-            await caller.send("op:t.op", "call.credit", **{**room, "requestId": "of nobody"})
-            await settle()
-            assert caller.of("call.credit") == []
-            await server.respond("1", local_envelope(1, "t.op"))
-            assert len(await caller.wait_for("call.responded")) == 1
 
 
 async def test_within_one_process_nothing_is_counted():

@@ -97,19 +97,6 @@ async def test_plugins_are_loaded_when_a_map_opens_and_never_by_an_event(monkeyp
         assert (await task).to_wire() == SMOKE
 
 
-async def test_by_hand_an_envelope_of_any_kind_is_answered():
-    transport = InProcessTransport(strict=True)
-    requests = asyncio.Queue()
-    async with (
-        PendingRequestMap(transport, on_request=requests.put_nowait) as server,
-        PendingRequestMap(transport) as calls,
-    ):
-        await server.serve("t.op")
-        task = asyncio.create_task(calls.call("t.op"))
-        await server.respond((await requests.get()).request_id, SMOKE)
-        assert (await task).to_wire() == SMOKE
-
-
 async def test_codes_of_nested_calls_stay_inside_unless_declared():
     """What a handler charged before its nested call found nobody is not undone by the code of that call."""
     registry = OperationRegistry()
