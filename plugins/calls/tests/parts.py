@@ -1,9 +1,11 @@
 """What the tests of calls share."""
 
 import asyncio
+import json
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,8 @@ from operad import CallError, CallHandler, InProcessTransport, OperationRegistry
 from operad.transports import Capabilities, Delivery, TransportError
 from operad_calls.federation import offers
 from operad_testing import Participant
+
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 BROKER = Capabilities(detects_no_responders=True)
 HUB = Capabilities(detects_no_responders=True, detects_peer_loss=True)

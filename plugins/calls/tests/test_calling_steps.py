@@ -28,6 +28,7 @@ from operad_calls.reports import Reports
 from operad_calls.requests import CallRequest, Pending
 from plugins.calls.tests.parts import (
     BROKER,
+    TABLES,
     Wire,
     both,
     echo,
@@ -86,16 +87,7 @@ async def test_a_call_says_how_many_bytes_may_be_answered_unasked():
     assert side.told("call.aborted") == []
 
 
-@pytest.mark.parametrize(
-    ("type_", "payload", "code", "message", "answered"),
-    [
-        ("call.error", {"code": "BROKEN", "message": "m"}, "BROKEN", "m", True),
-        ("call.error", {"code": "OVERLOADED", "message": "m"}, "OVERLOADED", "m", False),
-        ("call.aborted", {}, "ABORTED", '"t.op" was aborted by its handler', True),
-        ("call.completed", {}, "EXECUTION_ERROR", 'the subscription "t.op" ended without an item', True),
-        ("call.responded", {"output": 5}, "SERIALIZATION_ERROR", None, True),
-    ],
-)
+@pytest.mark.parametrize(("type_", "payload", "code", "message", "answered"), TABLES["ends of calls"])
 async def test_each_way_in_which_a_call_fails(type_, payload, code, message, answered):
     side = Side()
     one, task = await side.begun()
@@ -251,10 +243,6 @@ def test_what_a_peer_lists_otherwise_is_not_the_same(change):
     assert not offer().is_same(offer(via=("x",)))
 
 
-def needs(*scopes, **more):
-    return {"access_control": AccessControl(required_scopes=scopes, **more)}
-
-
 def test_of_two_that_agree_the_one_at_first_hand_is_named(caplog):
     near, far = offer("near", ("x",), title="n"), offer("far", ("x", "y"), title="f")
     assert stricter(near, far) is near
@@ -264,48 +252,18 @@ def test_of_two_that_agree_the_one_at_first_hand_is_named(caplog):
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "kind", "idempotent"),
-    [
-        ({"type": "query"}, {"type": "mutation"}, "mutation", False),
-        ({"type": "mutation"}, {"type": "query"}, "mutation", False),
-        ({"type": "subscription"}, {"type": "query"}, "subscription", False),
-        ({"type": "query"}, {"type": "subscription"}, "query", False),
-        ({"type": "mutation", "idempotent": True}, {"type": "mutation"}, "mutation", False),
-        ({"type": "mutation", "idempotent": True}, {"type": "query", "idempotent": True}, "mutation", True),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "kind", "idempotent"), TABLES["kinds of two peers"])
 def test_where_two_disagree_what_allows_less_counts(one, other, kind, idempotent, caplog):
     found = stricter(offer("a", **one), offer("b", **other))
     assert (found.spec.type.value, found.spec.idempotent, found.instance) == (kind, idempotent, "a")
     assert "a and b list t.op differently; the requirements of both apply" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        (needs("a"), needs("b"), AccessControl(required_scopes=("a", "b"))),
-        (needs("a"), needs(), AccessControl(required_scopes=("a",))),
-        (needs(required_scopes_any=("a", "b")), needs(required_scopes_any=("b", "c")),
-         AccessControl(required_scopes_any=("b",))),
-        (needs(required_scopes_any=("a",)), needs(required_scopes_any=("b",)),
-         AccessControl(required_scopes=("a", "b"))),
-        (needs(required_scopes_any=("a", "b")), needs("x", required_scopes_any=("b", "a")),
-         AccessControl(required_scopes=("x",), required_scopes_any=("a", "b"))),
-        (needs(), needs(required_scopes_any=("a",)), AccessControl(required_scopes_any=("a",))),
-        (needs(resource_type="r", resource_action="get"), needs("s"),
-         AccessControl(required_scopes=("s",), resource_type="r", resource_action="get")),
-        (needs("s"), needs(resource_type="r", resource_action="get"),
-         AccessControl(required_scopes=("s",), resource_type="r", resource_action="get")),
-        (needs(resource_type="r", resource_action="get", resource_id_from="id"),
-         needs(resource_type="r", resource_action="put", resource_id_from="id"),
-         AccessControl(resource_type="operad.conflict", resource_action="get")),
-        (needs("x", resource_type="r", resource_action="get"), needs(resource_type="r", resource_action="get"),
-         AccessControl(required_scopes=("x",), resource_type="r", resource_action="get")),
-    ],
-)  # fmt: skip
-def test_two_requirements_are_both_met(one, other, expected):
-    assert stricter(offer("a", **one), offer("b", **other)).spec.access_control == expected
+@pytest.mark.parametrize("requirements", TABLES["requirements of two peers"])
+def test_two_requirements_are_both_met(requirements):
+    one, other, expected = (AccessControl(**fields) for fields in requirements)
+    found = stricter(offer("a", access_control=one), offer("b", access_control=other))
+    assert found.spec.access_control == expected
 
 
 # --- bounds on lines ------------------------------------------------------------------------------

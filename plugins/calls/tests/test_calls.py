@@ -24,6 +24,7 @@ from operad_calls import CallSettings
 from operad_testing import Participant
 from plugins.calls.tests.parts import (
     ANSWER,
+    TABLES,
     Flapping,
     both,
     cancel,
@@ -200,19 +201,7 @@ async def collect(subscription):
     return seen
 
 
-@pytest.mark.parametrize(
-    ("items", "ending", "expected"),
-    [
-        ([0, 1, 2], ("call.completed", {"count": 3}), [0, 1, 2]),
-        ([0, 1, 1, 0, 2], ("call.completed", {"count": 3}), [0, 1, 2]),
-        ([0, 2], ("call.completed", {"count": 3}), [0, ErrorCode.DATA_LOSS]),
-        ([0, 1], ("call.completed", {"count": 3}), [0, 1, ErrorCode.DATA_LOSS]),
-        ([], ("call.completed", {"count": 3}), [ErrorCode.DATA_LOSS]),
-        ([0], ("call.aborted", {}), [0]),
-        ([0], ("call.error", {"code": "X", "message": ""}), [0, "X"]),
-        ([0], ("call.error", {}), [0, ErrorCode.UNKNOWN_ERROR]),
-    ],
-)
+@pytest.mark.parametrize(("items", "ending", "expected"), TABLES["streams"])
 async def test_the_items_of_a_stream_are_counted(items, ending, expected):
     """A lost item is ``DATA_LOSS``, one that comes twice is dropped, and the end is the end."""
     async with with_server() as (calls, server):

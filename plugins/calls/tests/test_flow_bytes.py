@@ -14,6 +14,7 @@ from operad_calls.requests import Pending
 from operad_calls.serving import answers
 from operad_calls.tapping import tap
 from plugins.calls.tests.parts import (
+    TABLES,
     LinkOver,
     Wired,
     both,
@@ -89,26 +90,11 @@ def test_the_end_of_a_call_that_waits_lets_the_next_one_go():
     assert (two.granted, three.granted) == (0, 100)
 
 
-@pytest.mark.parametrize(
-    ("size", "most", "shares"),
-    [
-        (8 * MIB, None, {0: MIB, 1: MIB, 2: MIB, 3: MIB, 4: 65_536, 9_999: 1_024}),
-        (100_000, None, {0: 50_000}),  # no more than half of a small window
-        (4 * MIB, None, {31: 65_536, 32: 2 * MIB // 33, 2_046: 1_024, 2_047: 1_024, 2_048: 1_024}),
-        (4 * MIB, 512, {0: 512, 9_999: 512}),
-        (8 * MIB, 65_536, {0: 65_536, 127: 32_768}),
-        (131_070, 65_536, {0: 65_535}),
-        (4_096, 65_536, {1: 1_024}),
-        (4_100, 65_536, {1: 1_025}),
-        (100, 65_536, {9: 1_024}),
-        (100, 500, {0: 500}),
-        (2_000, 1_000, {0: 1_000}),
-    ],
-)
+@pytest.mark.parametrize(("size", "most", "shares"), TABLES["shares of a window"])
 def test_the_share_of_bytes_that_may_come_unasked(size, most, shares):
     """A few calls may have a megabyte each; those of many together stay in the order of the window."""
     arrivals = Arrivals(size, lambda pending: None)
-    assert {others: arrivals.unasked(others, most) for others in shares} == shares
+    assert {others: arrivals.unasked(int(others), most) for others in shares} == shares
 
 
 async def test_a_megabyte_costs_no_question_and_more_than_that_one():

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from operad import (
-    CallError,
-    CallHandler,
-    InProcessTransport,
-    OperationRegistry,
-    OperationSpec,
-    PendingRequestMap,
-)
+from operad import CallError, CallHandler, InProcessTransport, OperationRegistry, OperationSpec, PendingRequestMap
 
 
 class Odd(BaseException):

@@ -31,7 +31,7 @@ from operad_calls.requests import (
     retrieve,
     timeout_error,
 )
-from plugins.calls.tests.parts import BROKER, HUB, INSIDE, Wire, error_of, settle, until
+from plugins.calls.tests.parts import BROKER, HUB, INSIDE, TABLES, Wire, error_of, settle, until
 
 
 def side(capabilities=BROKER, **settings):
@@ -240,21 +240,7 @@ async def test_an_abort_is_sent_once_where_it_cannot_come_before_its_request(tar
     assert (len(requests.link.sent), requests.orphans) == (sent, {})
 
 
-@pytest.mark.parametrize(
-    ("type_", "payload", "late", "told", "kept"),
-    [
-        ("call.responded", {"requestId": "1", "replyTo": "inbox:a"}, 1, True, False),
-        ("call.credit", {"requestId": "1", "replyTo": "inbox:a"}, 0, True, False),
-        ("call.error", {"requestId": "1", "replyTo": "inbox:a"}, 1, False, False),
-        ("call.completed", {"requestId": "1", "replyTo": "inbox:a"}, 1, False, False),
-        ("call.responded", {"requestId": "1"}, 1, False, False),
-        ("call.responded", {"requestId": "1", "replyTo": 5}, 1, False, False),
-        ("call.responded", {"requestId": "2", "replyTo": "inbox:a"}, 1, False, True),
-        ("call.responded", {"requestId": 1, "replyTo": "inbox:a"}, 1, False, True),
-        ("call.aborted", {"requestId": "1", "replyTo": "inbox:a"}, 0, False, True),
-        ("link.lost", {"requestId": "1", "replyTo": "inbox:a"}, 0, False, True),
-    ],
-)
+@pytest.mark.parametrize(("type_", "payload", "late", "told", "kept"), TABLES["strays"])
 async def test_what_comes_for_a_request_that_ended(type_, payload, late, told, kept):
     requests = side()
     requests.abort(Waiting("1"))

@@ -8,6 +8,7 @@ import pytest
 
 from operad.words import printable
 from operad_calls.transport import Reports, unreadable
+from plugins.calls.tests.parts import TABLES
 
 logger = logging.getLogger("operad.test")
 
@@ -20,39 +21,21 @@ def test_what_a_peer_wrote_is_one_line_without_escape_sequences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("text", "found"),
     [
-        (b"junk", None),
-        (b'{"type":"call.requested","payload":{"requestId":1}}', None),
-        (b'{"type":"news","payload":{"requestId":"r"}}', None),
-        (b'{"type":"call.requested","payload":{"requestId":"%s"}}' % (b"x" * 600), None),
-        (b'{"type":"call.requested","payload":{"requestId":"r","input":1e999}}', (True, None)),
-        (b'{"type":"call.requested","payload":{"requestId":"r","replyTo":"inbox:a"}}', (True, "inbox:a")),
-        (b'{"type":"call.responded","payload":{"requestId":"r","output":{"a":1,"a":2}}}', (False, None)),
-        (
-            b'{"type":"call.requested","payload":{"requestId":"r","input":NaN,"replyTo":"inbox:a"}}',
-            (True, "inbox:a"),
-        ),
-        (b'{"type":"call.responded","payload":{"requestId":"r","output":-Infinity}}', (False, None)),
-        (b'{"type":"call.requested","payload":{"requestId":"r","input":"\\ud800"}}', (True, None)),
-        (b'{"type":"call.requested","payload":{"requestId":"\\ud800","input":1}}', None),
-        (b'{"type":"call.requested","payload":{"requestId":"r","input":NaN,"replyTo":7}}', (True, None)),
-        (b'{"type":7,"payload":{"requestId":"r","input":NaN}}', None),
-        (b'{"type":"call.requested","payload":[NaN]}', None),
-        (b'{"type":"call.requested","payload":{"requestId":"r","input":[NaN,"%s"]}}' % (b"x" * 70_000), None),
-        (b"[" * 50_000, None),
+        *TABLES["messages that cannot be read"],
+        ('{"type":"call.requested","payload":{"requestId":"%s"}}' % ("x" * 600), None),
+        ('{"type":"call.requested","payload":{"requestId":"r","input":[NaN,"%s"]}}' % ("x" * 70_000), None),
+        ("[" * 50_000, None),
     ],
 )
-def test_who_is_told_of_what_cannot_be_read(data: bytes, found: tuple[bool, str | None] | None) -> None:
-    made = unreadable(data, "why")
-    if found is None:
-        assert made is None
-        return
-    assert made is not None
-    assert (made.is_request, made.reply_to) == found
-    payload = made.event["payload"]
-    assert (payload["requestId"], payload["code"]) == ("r", "SERIALIZATION_ERROR")
-    assert "why" in payload["message"]
+def test_who_is_told_of_what_cannot_be_read(text, found):
+    made = unreadable(text.encode(), "why")
+    assert (made and [made.is_request, made.reply_to]) == found
+    if made:
+        payload = made.event["payload"]
+        assert (payload["requestId"], payload["code"]) == ("r", "SERIALIZATION_ERROR")
+        assert "why" in payload["message"]
 
 
 def test_a_line_about_a_peer_is_cut_at_400_characters(caplog: pytest.LogCaptureFixture) -> None:

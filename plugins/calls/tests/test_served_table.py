@@ -12,7 +12,7 @@ from operad.transports import Delivery
 from operad_calls import CallSettings
 from operad_calls.serving.active import key_of
 from operad_calls.serving.served import ServedRequests
-from plugins.calls.tests.parts import BROKER, HUB, INSIDE, STORE, Wire, until
+from plugins.calls.tests.parts import BROKER, HUB, INSIDE, STORE, TABLES, Wire, until
 
 
 class Recording(ServedRequests):
@@ -104,21 +104,9 @@ def test_a_request_is_known_by_its_caller_and_its_id(clock):
     assert one.deadline is None
 
 
-@pytest.mark.parametrize(
-    ("payload", "delivery", "key"),
-    [
-        ({"requestId": "1", "replyTo": "a"}, Delivery(), ("a", "1")),
-        ({"requestId": "1", "replyTo": "a"}, Delivery(peer="b"), ("b", "1")),
-        ({"requestId": "1", "replyTo": 5}, Delivery(), ("", "1")),
-        ({"requestId": "1"}, Delivery(), ("", "1")),
-        ({"requestId": 1, "replyTo": "a"}, Delivery(), ("a", "")),
-        ({"replyTo": "a"}, Delivery(), ("a", "")),
-        ({"requestId": "x" * 512, "replyTo": "a"}, Delivery(), ("a", "x" * 512)),
-        ({"requestId": "x" * 513, "replyTo": "a"}, Delivery(), ("a", "")),
-    ],
-)
-def test_the_transport_says_who_asks_and_else_the_address_of_the_answer(payload, delivery, key):
-    assert key_of(payload, delivery) == key
+@pytest.mark.parametrize(("payload", "peer", "key"), TABLES["keys of requests"])
+def test_the_transport_says_who_asks_and_else_the_address_of_the_answer(payload, peer, key):
+    assert key_of(payload, Delivery(peer)) == tuple(key)
 
 
 @pytest.mark.parametrize("given", [{"request_id": ""}, {"peer": ""}, {"request_id": 7}])
@@ -242,17 +230,7 @@ def test_a_duration_of_nothing_is_over_at_once(clock):
 # --- credit, notices ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("payload", "total", "granted"),
-    [
-        ({}, None, None),
-        ({"credit": 1, "creditBytes": 0}, 1, 0),
-        ({"credit": 0, "creditBytes": -1}, None, None),
-        ({"credit": True, "creditBytes": False}, None, None),
-        ({"credit": 2.0, "creditBytes": 5.0}, None, None),
-        ({"credit": 7, "creditBytes": 9}, 7, 9),
-    ],
-)
+@pytest.mark.parametrize(("payload", "total", "granted"), TABLES["credit"])
 def test_credit_that_is_none_is_no_credit(clock, payload, total, granted):
     one = Table().take(**payload)
     assert (one.total, one.granted) == (total, granted)

@@ -16,15 +16,7 @@ from operad import (
 from operad.transports import Delivery
 from operad_calls import CallSettings, plugin, tap
 from operad_testing import Participant, plugins_of
-from plugins.calls.tests.parts import (
-    Heard,
-    echo,
-    error_of,
-    event,
-    registry_of,
-    waiting,
-    with_caller,
-)
+from plugins.calls.tests.parts import Heard, echo, error_of, event, registry_of, waiting, with_caller
 
 
 def test_the_bounds_have_the_documented_defaults():

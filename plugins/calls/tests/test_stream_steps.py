@@ -15,7 +15,7 @@ from operad_calls.calling.stream import Streams
 from operad_calls.protocol import encode
 from operad_calls.requests import CallRequest
 from operad_testing import HeldResources, assert_nothing_pending
-from plugins.calls.tests.parts import BROKER, HUB, INSIDE, Wire, error_of, settle, until
+from plugins.calls.tests.parts import BROKER, HUB, INSIDE, TABLES, Wire, error_of, settle, until
 
 
 class Beating(Streams):
@@ -303,19 +303,7 @@ async def test_what_is_wanted_to_the_byte(stream_of):
     assert (side.one.granted, side.told("call.credit")) == (2_100, [])
 
 
-@pytest.mark.parametrize(
-    ("wanted", "arrived", "read", "told", "after"),
-    [
-        (0, 50, 49, False, 100),
-        (0, 50, 50, True, 150),
-        (0, 60, 60, True, 160),
-        (150, 80, 49, False, 100),
-        (150, 80, 50, True, 150),
-        (100, 80, 50, True, 150),
-        (500, 80, 79, False, 100),
-        (500, 80, 80, False, 500),
-    ],
-)
+@pytest.mark.parametrize(("wanted", "arrived", "read", "told", "after"), TABLES["bytes that were read"])
 async def test_when_a_handler_is_told_of_what_was_read(stream_of, wanted, arrived, read, told, after):
     one = (await stream_of(credit=64, credit_bytes=100)).one
     one.granted, one.wants, one.arrived = 100, wanted, arrived
