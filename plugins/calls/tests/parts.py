@@ -156,6 +156,26 @@ class Heard:
         return await self.bus.open(on_event, on_link)
 
 
+class Lone:
+    """A transport of one link, which sends as it is told."""
+
+    inbox = "inbox:lone"
+    capabilities = Capabilities()
+
+    def __init__(self, send):
+        self._send = send
+
+    async def open(self, on_event, on_link):
+        on_link("up", 1)
+        return self
+
+    async def send(self, to, event):
+        return await self._send()
+
+    async def close(self):
+        pass
+
+
 class Flapping:
     """An in-process bus whose links the test takes down and up; it says what it can as it is told."""
 

@@ -95,6 +95,7 @@ async def test_each_way_in_which_a_call_fails(type_, payload, code, message, ans
     error = await error_of(task)
     assert (error.code, error.message) == (code, message or error.message)
     assert (side.requests.table, bool(side.requests.answered)) == ({}, answered)
+    assert side.requests.orphans == {}, "what has ended is not aborted"
     if type_ == "call.completed":
         assert error.details == {"message": message}
 

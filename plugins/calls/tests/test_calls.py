@@ -19,13 +19,14 @@ from operad import (
     PendingRequestMap,
     subscribe,
 )
-from operad.transports import Capabilities, LinkDownError, TransportError
+from operad.transports import LinkDownError, TransportError
 from operad_calls import CallSettings
 from operad_testing import Participant
 from plugins.calls.tests.parts import (
     ANSWER,
     TABLES,
     Flapping,
+    Lone,
     both,
     cancel,
     echo,
@@ -81,18 +82,6 @@ async def test_the_bounds_of_a_map_go_along_with_its_requests(options, seconds, 
         await cancel(*tasks)
 
 
-async def test_late_answers_are_counted_and_dropped():
-    async with with_server() as (calls, server):
-        for seconds in (0.05, 1.0, 5.0):
-            assert (await error_of(calls.call("t.op", timeout=seconds))).code == ErrorCode.TIMEOUT
-            if server.of("call.requested"):  # on a busy machine its time may be up before it is sent
-                break
-        (request,) = server.of("call.requested")
-        assert len(await server.wait_for("call.aborted")) == 1
-        await reply(server, request)
-        assert (calls.late, calls.pending) == (1, 0)
-
-
 async def test_a_map_calls_nothing_before_it_is_open_and_after_it_is_closed():
     calls = PendingRequestMap(InProcessTransport())
     assert "not open" in (await error_of(calls.call("t.op"))).message
@@ -118,47 +107,12 @@ async def test_after_the_loss_of_its_handler_a_call_that_may_be_repeated_goes_to
             assert (error.code, error.details) == ("UNAVAILABLE", {"operationId": "t.op", "sent": True})
 
 
-class Stuck:
-    """A transport whose write buffer is full for ever."""
-
-    capabilities = Capabilities(same_process=True)
-
-    async def open(self, on_event, on_link):
-        on_link("up", 1)
-        return self
-
-    inbox = "inbox:stuck"
-
-    async def send(self, to, event):
-        await asyncio.Event().wait()
-
-    async def close(self):
-        pass
-
-
-async def test_a_transport_that_does_not_take_a_request_does_not_hold_the_call():
-    """The deadline counts from the call, not from when the request has left; a cancellation passes through."""
-    async with PendingRequestMap(Stuck()) as calls:
-        assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
-        task = asyncio.create_task(calls.call("t.op"))
-        await asyncio.sleep(0)
-        await cancel(task)
-        assert (task.cancelled(), calls.pending) == (True, 0)
-
-
-class Broken(Stuck):
-    """A transport that raises what it is told to."""
-
-    def __init__(self, error):
-        self.error = error
-
-    async def send(self, to, event):
-        raise self.error
-
-
 @pytest.mark.parametrize("error", [LinkDownError("cut"), TransportError("odd")])
 async def test_what_was_not_sent_says_so(error):
-    async with PendingRequestMap(Broken(error)) as calls:
+    async def refuse():
+        raise error
+
+    async with PendingRequestMap(Lone(refuse)) as calls:
         failed = await error_of(calls.call("t.op"))
         assert (failed.code, failed.details) == ("UNAVAILABLE", {"operationId": "t.op", "sent": False})
         assert (await error_of(anext(calls.subscribe("t.op")))).details == failed.details
@@ -216,15 +170,6 @@ async def test_what_comes_after_the_end_of_a_stream_is_dropped():
         assert calls.late == 1
 
 
-async def test_a_peer_that_ignores_credit_does_not_fill_the_memory():
-    async with with_server() as (calls, server):
-        seen = await stream_of(server, calls, range(5_000), credit=4)
-        assert seen[-1] == ErrorCode.SLOW_CONSUMER
-        assert seen[:-1] == list(range(len(seen) - 1))
-        assert len(seen) < 2_000
-        assert len(await server.wait_for("call.aborted")) == 1
-
-
 async def test_credit_is_renewed_when_half_of_it_is_used():
     """Neither for each item, nor so late that the producer has to wait."""
     async with with_server() as (calls, server):
@@ -241,33 +186,6 @@ async def test_credit_is_renewed_when_half_of_it_is_used():
         assert totals == [0, 0, 0, 1, 1, 1, 1, 2]
         assert [credit["total"] for credit in server.of("call.credit")] == [12, 16]
         await stream.aclose()
-
-
-async def test_the_one_answer_of_a_peer_that_knows_the_original_events_is_the_end():
-    """It numbers nothing and completes nothing: an answer that stays alone for a lease was all."""
-    async with with_server(lease=0.2) as (calls, server):
-        reading = asyncio.create_task(collect(calls.subscribe("t.op")))
-        (request,) = await server.wait_for("call.requested")
-        await reply(server, request)
-        async with asyncio.timeout(30):
-            assert await reading == [1]
-        assert len(await server.wait_for("call.aborted")) == 1  # were it a stream after all, it would go on
-        assert calls.pending == 0
-
-
-async def test_a_stream_of_a_peer_that_knows_the_original_events_may_be_silent():
-    """From its second item on it is known for a stream, which ends with an abort and has no lease."""
-    async with with_server(lease=0.2) as (calls, server):
-        reading = asyncio.create_task(collect(calls.subscribe("t.op")))
-        (request,) = await server.wait_for("call.requested")
-        for number in range(2):
-            await reply(server, request, output={**ANSWER, "data": number})
-        beats = len(server.of("call.credit"))
-        await server.wait_for("call.credit", beats + 6)  # two leases
-        assert not reading.done()
-        await reply(server, request, output={**ANSWER, "data": 2})
-        await reply(server, request, "call.aborted")
-        assert await reading == [0, 1, 2]
 
 
 async def test_the_timeout_of_a_subscription_bounds_the_silence():
@@ -289,35 +207,6 @@ async def test_the_timeout_of_a_subscription_bounds_the_silence():
 
 
 # --- the serving side ----------------------------------------------------------------------------------
-
-
-async def test_the_number_of_requests_is_bounded():
-    limits = {"max_concurrent": 1, "drain_timeout": 0.1}
-    async with both(registry_of(wait=("query", waiting)), handling=limits) as (_, calls):
-        task = asyncio.create_task(error_of(calls.call("t.wait")))
-        await asyncio.sleep(0)
-        error = await error_of(calls.call("t.wait"))
-        assert (error.code, error.details) == (ErrorCode.OVERLOADED, {"limit": "max_concurrent", "value": 1})
-        await asyncio.sleep(0)
-    assert (await task).code == ErrorCode.ABORTED
-
-
-async def test_on_a_live_link_the_duration_counts_and_not_the_callers_clock():
-    """A caller whose clock is wrong is served; a deadline alone has to do where there is no duration."""
-    ran = []
-
-    async def note(input, context):
-        ran.append(input)
-        return input
-
-    async with with_caller(registry_of(note=("query", note))) as (_, peer):
-        await peer.request("t.note", "1", "in time", timeoutMs=20_000, deadline=1.0)
-        assert (await peer.wait_for("call.responded"))[0]["requestId"] == "1"
-        late = {"operationId": "t.note", "input": "late", "replyTo": peer.link.inbox, "deadline": 1.0}
-        await peer.send("op:t.note", "call.requested", requestId="2", **late)
-        (error,) = await peer.wait_for("call.error")
-        assert (error["code"], error["details"]) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
-        assert ran == ["in time"]
 
 
 def later(name):
@@ -374,21 +263,6 @@ async def test_a_registry_does_not_hold_the_handlers_that_follow_it():
     await settle(20)
     gc.collect()
     assert gone() is None
-
-
-async def test_a_handler_that_is_opened_again_serves_what_came_between():
-    transport = InProcessTransport()
-    registry = registry_of(one=("query", echo))
-    handler = CallHandler(registry, transport)
-    async with handler:
-        pass
-    registry.register(later("two"), echo)
-    async with handler, PendingRequestMap(transport) as calls:
-        assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
-        assert await calls.ask_all("operad.discover", "operad.discover") == [{"instance": handler.instance}]
-        registry.register(later("three"), echo)
-        await settle(20)
-        assert (await calls.call("t.three", {"a": 1})).data == {"a": 1}
 
 
 async def test_only_chosen_operations_are_served():
@@ -584,12 +458,6 @@ async def test_forgeries_are_dropped_and_logged(caplog):
         assert (await task).data == 1
 
 
-async def test_a_question_that_nobody_answers_ends_after_its_wait() -> None:
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, asyncio.timeout(30):
-        assert await calls.ask_all("nobody.listens", "nobody.listens", wait=0.05) == []
-
-
 async def test_one_item_may_be_on_its_way_and_none_may_not() -> None:
     async with both(registry_of(op=("subscription", numbers))) as (_, calls):
         assert [item.data async for item in calls.subscribe("t.op", {"to": 3}, credit=1)] == [0, 1, 2]
@@ -672,20 +540,6 @@ async def test_a_subscription_may_have_a_deadline():
         assert past.code == ErrorCode.TIMEOUT
         soon = calls.subscribe("t.numbers", {"to": 3}, deadline=(time.time() + 60) * 1000)
         assert [item.data async for item in soon] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("type_", "fields"),
-    [("call.error", {"code": "X", "message": "no"}), ("call.aborted", {}), ("call.completed", {"count": 0})],
-)
-async def test_a_call_that_ended_with_an_error_is_not_aborted(type_, fields):
-    async with with_server(InProcessTransport(strict=True)) as (calls, server):
-        task = asyncio.create_task(calls.call("t.op"))
-        (request,) = await server.wait_for("call.requested")
-        await reply(server, request, type_, **fields)
-        await error_of(task)
-        await settle()
-        assert (calls.pending, server.of("call.aborted")) == (0, [])
 
 
 def test_a_handler_can_be_opened_in_one_loop_after_another_and_refreshed_at_any_time():

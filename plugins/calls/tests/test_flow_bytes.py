@@ -11,7 +11,6 @@ from operad_calls.calling import flow
 from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.protocol import Encoded, decode, encode, with_sent_bytes
 from operad_calls.requests import Pending
-from operad_calls.serving import answers
 from operad_calls.tapping import tap
 from plugins.calls.tests.parts import (
     TABLES,
@@ -23,7 +22,6 @@ from plugins.calls.tests.parts import (
     error_of,
     registry_of,
     reply,
-    until,
     with_caller,
     with_server,
 )
@@ -80,16 +78,6 @@ def test_one_that_is_larger_than_the_window_goes_alone():
     assert small.granted == 1
 
 
-def test_the_end_of_a_call_that_waits_lets_the_next_one_go():
-    arrivals = Arrivals(100, lambda pending: None)
-    one, two, three = waiting(100, 100, 100)
-    for pending in (one, two, three):
-        arrivals.ask(pending)
-    arrivals.ended(two)
-    arrivals.ended(one)
-    assert (two.granted, three.granted) == (0, 100)
-
-
 @pytest.mark.parametrize(("size", "most", "shares"), TABLES["shares of a window"])
 def test_the_share_of_bytes_that_may_come_unasked(size, most, shares):
     """A few calls may have a megabyte each; those of many together stay in the order of the window."""
@@ -122,14 +110,6 @@ async def test_large_requests_leave_one_after_the_other():
     await departures.enter(first, 1_000)
 
 
-async def test_no_more_than_the_window_is_on_its_way_to_a_link():
-    settings = CallSettings(link_bytes=1_000_000)
-    async with both(registry_of(large=("query", large)), Wired(), settings=settings) as (_, calls):
-        for _ in range(2):  # what has come gives its place to what comes later
-            found = await asyncio.gather(*(calls.call("t.large", {"size": 300_000}) for _ in range(20)))
-            assert [len(one.data) for one in found] == [300_000] * 20
-
-
 async def test_a_stream_that_nobody_reads_holds_up_no_other_call():
     """What has come and is not read is its own affair: a call within the loop over large items gets its answer."""
     registry = registry_of(large=("query", large), larges=("subscription", larges))
@@ -142,66 +122,6 @@ async def test_a_stream_that_nobody_reads_holds_up_no_other_call():
                 assert len((await calls.call("t.large", {"size": 400_000})).data) == 400_000
                 count += 1
         assert count == 5
-
-
-async def test_items_that_are_not_read_are_not_made():
-    """Beyond its window a stream waits for its reader, in bytes as in items."""
-    made = 0
-
-    async def count(input, context):
-        nonlocal made
-        for _ in range(100):
-            made += 1
-            yield "x" * 1_000
-
-    settings = CallSettings(credit_bytes=10_000)
-    async with both(registry_of(count=("subscription", count)), Wired(), settings=settings) as (_, calls):
-        stream = calls.subscribe("t.count")
-        await anext(stream)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert made <= 12
-        assert 1 + len([item async for item in stream]) == 100
-
-
-async def test_a_peer_that_answers_no_question_gets_its_answer_in_the_end(monkeypatch):
-    """Whatever stands between does not carry the question: one at a time then, but no call hangs for it."""
-    monkeypatch.setattr(answers, "_PATIENCE", 0.05)
-    monkeypatch.setattr(answers, "_AGAIN", 0.02)
-    async with both(registry_of(large=("query", large)), Wired(loses=("call.credit",))) as (_, calls):
-        made = (calls.call("t.large", {"size": 100_000}, timeout=5) for _ in range(3))
-        assert [len(envelope.data) for envelope in await asyncio.gather(*made)] == [100_000] * 3
-
-
-async def test_an_answer_that_gets_no_room_ends_at_the_deadline(monkeypatch):
-    """Its caller has been heard: that it gives no room is an answer, and patience has nothing to do with it."""
-    monkeypatch.setattr(answers, "_PATIENCE", 60.0)
-    monkeypatch.setattr(answers, "_AGAIN", 0.01)
-    async with with_caller(registry_of(large=("query", large)), Wired()) as (handler, caller):
-        for number, milliseconds in enumerate((200, 2_000, 10_000), 1):
-            fields = {"creditBytes": 10, "timeoutMs": milliseconds}
-            await caller.request("t.large", str(number), {"size": 5_000}, **fields)
-            while not (questions := caller.of("call.credit")) and len(caller.of("call.error")) < number:
-                await settle()
-            if questions:  # on a busy machine it may come too late to be begun
-                break
-        room = {"requestId": str(number), "total": 1, "totalBytes": 10, "replyTo": caller.link.inbox}
-        await caller.send(questions[0]["replyTo"], "call.credit", **room)  # heard, and no room
-        await settle()
-        monkeypatch.setattr(answers, "_PATIENCE", 0.0)
-        errors = await caller.wait_for("call.error", number)
-        assert errors[number - 1]["code"] == ErrorCode.TIMEOUT
-        assert caller.of("call.responded") == []
-        assert handler.active == 0
-
-
-async def test_an_abort_ends_an_answer_that_waits_for_room():
-    async with with_caller(registry_of(large=("query", large)), Wired()) as (handler, caller):
-        await caller.request("t.large", "1", {"size": 5_000}, creditBytes=10)
-        (question, *_) = await caller.wait_for("call.credit")
-        await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
-        await until(lambda: not handler.active)
-        assert caller.of("call.responded") == []
 
 
 async def test_a_large_request_waits_until_the_one_before_has_arrived_and_a_small_one_does_not():
@@ -231,14 +151,6 @@ async def test_a_consumer_that_asks_whether_anybody_is_there_gets_an_answer(tota
         await settle()
         assert len(caller.of("call.credit")) == asked
         await caller.send("op:t.wait", "call.aborted", requestId="1", replyTo=caller.link.inbox)
-
-
-async def test_within_one_process_nothing_is_counted():
-    async with with_server() as (calls, server):
-        task = asyncio.create_task(calls.call("t.op"))
-        (request,) = await server.wait_for("call.requested")
-        assert "creditBytes" not in request
-        await cancel(task)
 
 
 def test_an_event_is_encoded_once_unless_its_link_changes_it():

@@ -4,11 +4,11 @@ import asyncio
 import gc
 import math
 import weakref
-from typing import Any
 
 import pytest
 
 from operad import CallError, CallHandler, InProcessTransport, OperationRegistry, OperationSpec, PendingRequestMap
+from plugins.calls.tests.parts import Lone
 
 
 class Odd(BaseException):
@@ -148,21 +148,10 @@ async def test_whatever_is_asked_with_is_refused_before_it_is_sent():
 async def test_a_call_that_was_cancelled_goes_at_once_and_not_when_the_collector_comes() -> None:
     """A thousand that are given up together would be kept, with what they hold."""
 
-    class Nowhere:
-        """A transport whose requests nobody answers."""
+    async def send():
+        return "inbox:nobody"
 
-        capabilities = InProcessTransport().capabilities
-        inbox = "inbox:test"
-
-        async def open(self, on_event: Any, on_link: Any) -> Any:
-            return self
-
-        async def send(self, to: str, event: Any) -> str:
-            return "inbox:nobody"
-
-        async def close(self) -> None: ...
-
-    async with PendingRequestMap(Nowhere()) as calls:
+    async with PendingRequestMap(Lone(send)) as calls:
         gc.collect()
         gc.disable()
         try:

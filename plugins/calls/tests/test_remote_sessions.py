@@ -109,17 +109,6 @@ async def test_operations_come_and_go_with_their_peers():
         await until(lambda: not session.operations)
 
 
-async def test_one_peer_that_changes_is_asked_and_no_other():
-    transport = InProcessTransport()
-    async with playing(transport, "quiet", [wire("quiet")]) as quiet:
-        registry = serving("one")
-        async with CallHandler(registry, transport), await from_remote(transport) as session:
-            asked = quiet.listed
-            registry.register(OperationSpec(namespace="t", name="two"), answer)
-            await until(lambda: len(session.operations) == 3)
-            assert quiet.listed == asked
-
-
 async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(monkeypatch):
     """Another instance describes what it lists, or the operation is called without its schemas."""
     monkeypatch.setattr(remote, "_DESCRIBING", 0.1)
@@ -154,37 +143,6 @@ async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_an
         async with await from_remote(transport, wait=0.05, settings=CallSettings(max_pending=1)) as session:
             assert (await here_of(session).execute("t.one", {})).data == "done"
     await assert_nothing_pending(before)
-
-
-class Vouching:
-    """A transport that knows who serves what."""
-
-    def __init__(self, served):
-        self.bus = InProcessTransport()
-        self.capabilities = self.bus.capabilities
-        self.served = served
-
-    async def open(self, on_event, on_link):
-        link = await self.bus.open(on_event, on_link)
-
-        async def served_by(instance, topics):
-            return frozenset(topics) & frozenset(self.served.get(instance, ()))
-
-        link.served_by = served_by
-        return link
-
-
-async def test_a_peer_is_not_believed_about_what_others_serve(caplog):
-    """Listed by whom it does not belong to, a mutation would become a query without requirements."""
-    transport = Vouching({"liar": ["op:t.own"], "owner": ["op:t.transfer"]})
-    guarded = wire("transfer", "mutation", accessControl={"requiredScopes": ["bank"]})
-    liar = playing(transport, "liar", [wire("own"), wire("transfer", "query")])
-    async with liar, playing(transport, "owner", [guarded]), await from_remote(transport) as session:
-        specs = {operation.id: operation.spec for operation in session.operations}
-        assert set(specs) == {"t.own", "t.transfer"}
-        assert specs["t.transfer"].type == "mutation"
-        assert specs["t.transfer"].access_control.required_scopes == ("bank",)
-    assert "does not serve" in caplog.text
 
 
 async def test_what_waits_to_be_told_is_told_once(monkeypatch):
@@ -274,17 +232,6 @@ async def test_describing_many_operations_does_not_tell_of_all_of_them_each_time
             await here.execute(f"t.{name}", {})
             clock.now += 0.001
         assert len(told) < 150
-
-
-@pytest.mark.parametrize(
-    "listing", [None, [], {}, {"operations": 3}, {"operations": [3, {"id": "t"}, {"name": 1}]}]
-)
-async def test_a_peer_that_lists_nonsense_is_left_out(listing):
-    transport = InProcessTransport()
-    async with playing(transport, "odd", []) as odd, CallHandler(serving("op"), transport):
-        odd.listing = listing
-        async with await from_remote(transport) as session:
-            assert ids(session) == ["t.op"]
 
 
 async def test_the_callers_identity_goes_along_signed():

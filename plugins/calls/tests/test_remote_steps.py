@@ -188,6 +188,8 @@ async def test_a_question_that_cannot_be_asked_is_an_error_of_the_transport(sess
         (TransportError("down"), ["t.old"], True),
         ({}, ["t.old"], True),
         ("x", ["t.old"], True),
+        ({"operations": 3}, ["t.old"], True),
+        ({"operations": [3, {"id": "t"}, {"name": 1}]}, [], False),
         ({"operations": []}, [], False),
     ],
 )

@@ -188,6 +188,7 @@ def test_within_a_process_callers_are_counted_only_when_the_settings_say_so(cloc
     table = Table(INSIDE, max_concurrent=2)  # by default half of it, elsewhere
     assert table.take("1") is not None
     assert table.take("2") is not None
+    assert table.refusal("3").details == {"limit": "max_concurrent", "value": 2}
     for one in list(table.requests.active.values()):
         table.requests.finish(one)
     said = Table(INSIDE, max_concurrent=2, max_concurrent_per_peer=1)

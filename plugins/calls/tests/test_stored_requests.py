@@ -98,21 +98,6 @@ async def test_a_redelivered_request_runs_again_only_if_that_does_no_harm(type_,
         assert done.count == 1
 
 
-async def test_only_idempotent_mutations_have_a_queue():
-    """A mutation that says nothing of itself is never stored; a query is not worth it."""
-    transport = Storing()
-    registry = registry_of(
-        put=("mutation", answer, IDEMPOTENT), post=("mutation", answer), get=("query", answer, IDEMPOTENT)
-    )
-    async with CallHandler(registry, transport) as handler:
-        (link,) = transport.links
-        assert {topic for topic in link.served if topic.startswith("queue:")} == {"queue:t.put"}
-        assert {"op:t.put", "op:t.post", "op:t.get"} <= link.served
-        registry.unregister("t.put")
-        await handler.refresh()
-        assert not {topic for topic in link.served if topic.endswith("t.put")}
-
-
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_queue_follows_what_an_operation_is_declared_to_be(idempotent):
     """Also one that is replaced between two looks at the registry."""
@@ -125,29 +110,6 @@ async def test_a_queue_follows_what_an_operation_is_declared_to_be(idempotent):
         await handler.refresh()
         served = {topic for topic in transport.links[0].served if topic.endswith("t.put")}
         assert served == ({"op:t.put", "queue:t.put"} if idempotent else {"op:t.put"})
-
-
-async def test_an_address_that_is_refused_leaves_the_others_served_once():
-    """The next change tries again what failed, and only that; of an operation, all addresses are served or none."""
-    transport = Storing()
-    registry = registry_of(first=("mutation", answer, IDEMPOTENT))
-    async with CallHandler(registry, transport) as handler:
-        (link,) = transport.links
-        link.refused.add("queue:t.put")
-        for name, idempotent in (("put", True), ("post", False)):
-            registry.register(
-                OperationSpec(namespace="t", name=name, type="mutation", idempotent=idempotent), answer
-            )
-        for _ in range(2):
-            with pytest.raises(TransportError, match="queue:t.put is refused"):
-                await handler.refresh()
-            assert {topic for topic in link.served if "put" in topic or "post" in topic} == {"op:t.post"}
-        link.refused.clear()
-        await handler.refresh()
-        assert {"op:t.put", "queue:t.put"} <= link.served
-        registry.unregister("t.post")
-        await handler.refresh()
-        assert "op:t.post" not in link.served
 
 
 async def test_a_transport_that_does_not_store_is_asked_for_no_queue():

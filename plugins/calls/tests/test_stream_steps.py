@@ -132,7 +132,7 @@ async def test_how_many_unread_items_are_kept_of_who_ignores_credit(stream_of, w
     responded(one, item(bound))
     message = f'"t.op" ignored credit and sent {bound} items that were not read'
     assert (one.end.code, one.end.message, one.end.details) == ("SLOW_CONSUMER", message, {"limit": bound})
-    assert side.requests.table == {}
+    assert (side.requests.table, list(side.requests.orphans)) == ({}, [one.request_id])
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0.01}, {"timeout": 50, "limit": 1.0}])
@@ -161,6 +161,7 @@ async def test_of_items_without_numbers_the_first_may_be_all_there_is(stream_of,
         await side.beat()
         assert one.end is end
     assert (await side.first).data == "a"
+    assert list(side.requests.orphans) == [one.request_id], "were it a stream after all, it would go on"
 
 
 # --- credit ---------------------------------------------------------------------------------------
