@@ -1,15 +1,19 @@
 """Credentials: which are chosen, where they are put, and where they must not go."""
 
 import base64
-import json
-from pathlib import Path
+import urllib.request
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from operad import CallError, Identity, OperationContext
+from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins
+from operad_auth import TokenStore
 from operad_openapi import HTTPAuth
-from plugins.openapi.tests.data import GET, NOWHERE
+from plugins.openapi.tests.data import GET, NOWHERE, TABLES, configured
+from plugins.openapi.tests.handlers import redirect, replying, telling
 from plugins.openapi.tests.making import config, parameter
 
 SCHEMES = {
@@ -25,9 +29,7 @@ BEARER = {"type": "bearer", "token": "t0ken"}
 KEY = {"type": "apiKey", "token": "k3y"}
 BASIC = {"type": "basic", "username": "u", "password": "p:w"}
 ENCODED = "Basic " + base64.b64encode(b"u:p:w").decode()
-
-
-SECURITY = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["security"]
+KEY_IN_QUERY = {"k": {"type": "apiKey", "in": "query", "name": "key"}}
 
 
 async def echo(request):
@@ -60,7 +62,7 @@ def issuing(form=None, status=200, **token):
     return handler
 
 
-@pytest.mark.parametrize(("security", "config", "expected"), SECURITY.values(), ids=SECURITY)
+@pytest.mark.parametrize(("security", "config", "expected"), TABLES["security"].values(), ids=TABLES["security"])
 async def test_security(call, secured, security, config, expected):
     data = (await call(echo, secured(security), **config)).data
     assert {key: value for key, value in data.items() if value} == expected
@@ -136,10 +138,9 @@ async def test_a_token_is_fetched_once_and_again_after_a_401(serve, operations, 
     schemes = {"securitySchemes": SCHEMES}
     document = api({"get /x": {}, "post /y": {}}, components=schemes, security=[{"oauth": []}])
     found = operations(document, await serve(handler), auth=OAUTH)
-    await found["get_x"].handler({}, None)
-    assert tokens == ["t0"]
-    await found["post_y"].handler({}, None)
-    assert tokens == ["t0", "t1"]
+    for name, expected in (("get_x", ["t0"]), ("post_y", ["t0", "t1"])):
+        await found[name].handler({}, None)
+        assert tokens == expected
     assert calls == ["Bearer t0", "Bearer t0", "Bearer t1"]
 
 
@@ -151,8 +152,8 @@ async def test_a_document_that_forgot_to_ask_for_its_login_gets_the_token_all_th
 
 
 async def test_a_401_that_stays_is_an_error(fails, secured):
-    async def handler(request):
-        return await issuing()(request) if request.path == "/token" else web.json_response(None, status=401)
+    def handler(request):
+        return issuing()(request) if request.path == "/token" else web.Response(status=401)
 
     assert "401" in (await fails(handler, secured(), auth=OAUTH)).message
 
@@ -174,7 +175,7 @@ async def test_a_client_secret_does_not_go_where_a_document_says(serve, fails, s
     ("options", "hinted"), [({}, True), ({"auth": BEARER}, False), ({"headers": {"k": "v"}}, False)]
 )
 async def test_a_401_without_credentials_says_where_to_set_them(fails, options, hinted):
-    error = await fails(lambda request: web.json_response(None, status=401), **options)
+    error = await fails(replying(status=401), **options)
     assert ("set auth" in str(error)) is hinted
     assert "set auth" not in error.message  # a remote caller has no say in it
 
@@ -184,29 +185,22 @@ async def test_a_client_secret_does_not_go_to_a_public_host_in_the_clear(fails, 
 
 
 async def test_an_answer_without_a_token_is_an_error(fails, secured):
-    error = await fails(lambda request: web.json_response({"error": "invalid_client"}), secured(), auth=OAUTH)
-    assert "invalid_client" in error.message
+    handler = telling(lambda request: {"error": "invalid_client"})
+    assert "invalid_client" in (await fails(handler, secured(), auth=OAUTH)).message
 
 
 async def test_a_caller_cannot_make_a_key_in_the_query_disappear(call, secured):
     """A parameter whose text holds that of the credential is not the credential."""
-    document = secured(
-        [{"k": []}],
-        {"k": {"type": "apiKey", "in": "query", "name": "key"}},
-        parameters=[parameter("apikey")],
-    )
+    document = secured([{"k": []}], KEY_IN_QUERY, parameters=[parameter("apikey")])
     envelope = await call(echo, document, {"apikey": "abcdef"}, auth={"type": "apiKey", "token": "abc"})
     assert envelope.data["query"] == "apikey=abcdef&key=abc"
 
 
 async def test_a_redirect_that_repeats_the_key_gets_it_once(call, secured):
-    async def handler(request):
-        if request.path == "/x":
-            raise web.HTTPFound(f"/y?{request.rel_url.raw_query_string}&more=1")
-        return await echo(request)
+    def handler(request):
+        return redirect(f"/y?{request.query_string}&more=1") if request.path == "/x" else echo(request)
 
-    document = secured([{"k": []}], {"k": {"type": "apiKey", "in": "query", "name": "key"}})
-    envelope = await call(handler, document, auth={"type": "apiKey", "token": "abc"})
+    envelope = await call(handler, secured([{"k": []}], KEY_IN_QUERY), auth={"type": "apiKey", "token": "abc"})
     assert envelope.data["query"] == "key=abc&more=1"
 
 
@@ -221,13 +215,11 @@ async def test_the_client_shows_itself_as_the_server_wants_and_asks_again_after_
 
     auth = {**OAUTH, "clientAuth": "post", "audience": "https://a.example.com", "extra": {"organization": "o"}}
     assert (await call(handler, secured(), auth=auth)).data["Authorization"] == "Bearer t"
-    assert forms[1]["client_secret"] == "s3cret"
-    assert (forms[1]["audience"], forms[1]["organization"]) == ("https://a.example.com", "o")
+    shown = [forms[1][key] for key in ("client_secret", "audience", "organization")]
+    assert shown == ["s3cret", "https://a.example.com", "o"]
 
 
 async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, secured, tmp_path, monkeypatch):
-    from operad_auth import TokenStore
-
     forms = []
 
     async def handler(request):
@@ -249,14 +241,10 @@ async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, s
     found = operations(document, base, auth={**auth, "account": "other", "refresh_token": "dead"})
     with pytest.raises(CallError, match="the login has expired") as caught:
         await found["x"].handler({}, None)
-    assert "dead" not in str(caught.value)
-    assert "dead" not in repr(config(auth={**auth, "refresh_token": "dead"}))
+    assert "dead" not in str(caught.value) + repr(config(auth={**auth, "refresh_token": "dead"}))
 
 
 async def test_a_client_can_prove_itself_by_its_key(serve, call, secured):
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -269,22 +257,15 @@ async def test_a_client_can_prove_itself_by_its_key(serve, call, secured):
 
 async def test_a_person_logs_in_by_a_browser_and_calls_use_the_token(serve, secured, tmp_path, monkeypatch):
     """Authorization code with PKCE over a loopback listener, endpoints from the document, one store for all."""
-    from urllib.parse import parse_qs, urlsplit
-
-    from operad import OperationRegistry, load_plugins
-    from operad_auth import TokenStore
 
     async def handler(request):
         if request.path == "/token":
             form = await request.post()
-            assert form["grant_type"] == "authorization_code"
-            assert form["code"] == "c0de"
+            assert (form["grant_type"], form["code"]) == ("authorization_code", "c0de")
             return web.json_response({"access_token": "mine", "token_type": "Bearer", "refresh_token": "r"})
         return await echo(request)
 
     def browse(url):
-        import urllib.request
-
         query = parse_qs(urlsplit(url).query)
         target = f"{query['redirect_uri'][0]}?code=c0de&state={query['state'][0]}"
         urllib.request.urlopen(target).read()
@@ -294,11 +275,8 @@ async def test_a_person_logs_in_by_a_browser_and_calls_use_the_token(serve, secu
     base = await serve(handler)
     flows = {"authorizationCode": {"authorizationUrl": "/authorize", "tokenUrl": "/token", "scopes": {}}}
     schemes = {"o": {"type": "oauth2", "flows": flows}}
-    (tmp_path / "api.json").write_text(json.dumps(secured([{"o": []}], schemes)))
-    (tmp_path / "operad.toml").write_text(
-        f'[sources.me]\ntype = "openapi"\nspec = "api.json"\nbase_url = "{base}"\n'
-        'auth = { type = "oauth2", client_id = "id" }\n'
-    )
+    options = (f'base_url = "{base}"', 'auth = { type = "oauth2", client_id = "id" }')
+    configured(tmp_path, secured([{"o": []}], schemes), *options, name="me")
     async with OperationRegistry.from_config(tmp_path, load_plugins(only=["openapi"]), strict=True) as registry:
         with pytest.raises(CallError, match="operad login me"):
             await registry.execute("me.x")

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from aiohttp import web
 
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_openapi import HTTPServiceConfig
-from plugins.openapi.tests.data import GET
+from plugins.openapi.tests.data import DOCUMENTS, GET, NOWHERE, TABLES, configured
+from plugins.openapi.tests.handlers import echo, replying, telling
 from plugins.openapi.tests.making import body, made, parameter, path_parameter, read
 
 
@@ -42,15 +42,7 @@ def test_operations_of_fastapi_get_the_names_of_their_functions(api):
     assert names(made(api(paths), names="fastapi")) == ["upload", "root", "my_own_id"]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"listPet": "x"}, 'names: unknown operation "listPet"; did you mean "listPets"'),
-        ({"listPets": "a b"}, "names: GET /pets: expected a printable name"),
-        ("django", 'names: expected a table, a function or "fastapi"'),
-        (5, "names: expected a table"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), TABLES["names that cannot be"])
 def test_a_name_that_cannot_be_is_an_error(api, given, message):
     with pytest.raises(ConfigError, match=message):
         made(api({"get /pets": {"operationId": "listPets"}}), names=given)
@@ -58,16 +50,7 @@ def test_a_name_that_cannot_be_is_an_error(api, given, message):
 
 # --- overlays and patches ----------------------------------------------------------------------------
 
-OVERLAY = {
-    "overlay": "1.0.0",
-    "info": {"title": "mend", "version": "1"},
-    "actions": [
-        {"target": "$.paths['/a'].get", "update": {"operationId": "renamed", "tags": ["new"]}},
-        {"target": "$.paths['/a'].get.parameters[?@.name=='secret' || @.name=='old']", "remove": True},
-        {"target": "$.paths['/a'].get.parameters", "update": parameter("added")},
-        {"target": "$.paths.*[?@.deprecated==true]", "remove": True},
-    ],
-}
+OVERLAY = DOCUMENTS["overlay"]
 
 
 def overlaid(api):
@@ -87,16 +70,12 @@ def test_an_overlay_renames_removes_and_adds(api):
 
 
 async def test_overlays_are_read_from_files_and_apply_before_references_are_followed(api, tmp_path):
-    (tmp_path / "api.json").write_text(json.dumps(overlaid(api)))
+    configured(tmp_path, overlaid(api), 'overlays = ["mend.yaml"]', f'base_url = "{NOWHERE}"')
     (tmp_path / "schema.json").write_text(json.dumps({"type": "integer"}))
     reference = {"target": "$.paths['/a'].get.parameters[0].schema", "update": {"$ref": "schema.json"}}
     (tmp_path / "mend.yaml").write_text(json.dumps({**OVERLAY, "actions": [reference]}))
-    (tmp_path / "operad.toml").write_text(
-        '[sources.api]\ntype = "openapi"\nspec = "api.json"\noverlays = ["mend.yaml"]\nbase_url = "http://127.0.0.1:1"\n'
-    )
     async with OperationRegistry.from_config(tmp_path, load_plugins(only=["openapi"]), strict=True) as registry:
-        schema = registry.get_spec("api.get_a").input_schema
-        assert not schema.is_valid({"old": "x"})
+        assert not registry.get_spec("api.get_a").input_schema.is_valid({"old": "x"})
 
 
 def test_an_action_without_a_target_in_the_document_is_told(api):
@@ -109,13 +88,10 @@ def test_an_action_without_a_target_in_the_document_is_told(api):
     ("overlay", "message"),
     [
         ({"actions": []}, "expected an OpenAPI overlay"),
-        (
-            {"overlay": "1.0.0", "actions": [{"update": {}}]},
-            r'actions\[0\]: expected an object with a JSONPath "target", got target None',
-        ),
+        ({"overlay": "1.0.0", "actions": [{"update": {}}]}, r'actions\[0\]: expected an object with a JSONPath "target", got target None'),
         ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "expected a JSONPath, got"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_overlay_is_refused(api, overlay, message):
     with pytest.raises(SourceError, match=message):
         made(overlaid(api), overlays=[overlay])
@@ -136,18 +112,8 @@ async def test_a_patch_changes_the_parsed_document(api, tmp_path):
 # --- what it tells beside its operations -------------------------------------------------------------
 
 
-def test_links_and_callbacks_are_in_the_metadata_and_webhooks_beside_the_operations(api):
-    link = {"operationId": "getUser", "parameters": {"id": "$response.body#/id"}, "x": 1}
-    operation = {
-        "operationId": "subscribe",
-        "responses": {"201": {"description": "", "links": {"user": {"$ref": "#/components/links/U"}}}},
-        "callbacks": {"onData": {"{$request.body#/url}": {"post": {"responses": {}}}}},
-    }
-    hook = {"post": {"operationId": "newPet", "summary": "A pet came", "responses": {}}}
-    document = api(
-        {"post /s": operation, "get /u": {}}, components={"links": {"U": link}}, webhooks={"newPet": hook}
-    )
-    found = made(document)
+def test_links_and_callbacks_are_in_the_metadata_and_webhooks_beside_the_operations():
+    found = made(DOCUMENTS["links, callbacks and webhooks"])
     metadata = found[0].spec.metadata
     assert metadata["links"] == {"user": {"operationId": "getUser", "parameters": {"id": "$response.body#/id"}}}
     assert metadata["callbacks"] == {"onData": ["POST {$request.body#/url}"]}
@@ -159,10 +125,6 @@ def test_links_and_callbacks_are_in_the_metadata_and_webhooks_beside_the_operati
 
 
 # --- requests beyond the usual -----------------------------------------------------------------------
-
-
-async def echo(request):
-    return web.json_response({"path": request.rel_url.raw_path, "body": await request.text()})
 
 
 async def test_a_path_parameter_may_have_several_segments_if_it_is_said(serve, operations, api):
@@ -182,32 +144,24 @@ async def test_a_list_is_sent_as_json_lines(serve, operations, api):
     found = operations(document, await serve(echo))
     lines = [{"index": {}}, {"é": 1}]
     assert found["x"].spec.input_schema.is_valid({"body": lines})
-    assert (await found["x"].handler({"body": lines}, None)).data["body"] == '{"index":{}}\n{"é":1}\n'
-    assert (await found["x"].handler({"body": b"raw\n"}, None)).data["body"] == "raw\n"
+    for value, sent in ((lines, '{"index":{}}\n{"é":1}\n'), (b"raw\n", "raw\n")):
+        assert (await found["x"].handler({"body": value}, None)).data["body"].encode("latin-1").decode() == sent
 
 
 async def test_a_kept_cookie_does_not_follow_to_another_port(serve, operations, api):
-    async def handler(request):
-        response = web.Response(status=302, headers={"Location": target})
-        response.set_cookie("sid", "s")
-        return response
-
-    target = await serve(lambda request: web.json_response(request.headers.get("Cookie")))
-    found = operations(api(GET), await serve(handler), keep_cookies=True)
+    target = await serve(telling(lambda request: request.headers.get("Cookie")))
+    moved = replying(status=302, Location=target, Set_Cookie="sid=s; Path=/")
+    found = operations(api(GET), await serve(moved), keep_cookies=True)
     for _ in range(2):
         assert (await found["x"].handler({}, None)).data is None
 
 
-async def test_cookies_are_kept_if_it_is_said(serve, operations, api):
-    async def handler(request):
-        response = web.json_response(request.headers.get("Cookie"))
-        response.set_cookie("sid", "s")
-        return response
-
-    base = await serve(handler)
+async def test_cookies_are_kept_if_it_is_said(serve, operations, api, requests):
+    base = await serve(replying(Set_Cookie="sid=s; Path=/"))
     for keep, expected in ((True, "sid=s"), (False, None)):
         found = operations(api(GET), base, keep_cookies=keep)
-        await found["x"].handler({}, None)
-        assert (await found["x"].handler({}, None)).data == expected
+        for _ in range(2):
+            await found["x"].handler({}, None)
+        assert requests[-1].headers.get("Cookie") == expected
     with pytest.raises(ConfigError, match="keep_cookies"):
         HTTPServiceConfig(namespace="a", keep_cookies=True, credentials_for=lambda context: None)
