@@ -1,17 +1,16 @@
-"""What the tests of hubs and spokes share."""
+"""Sockets, clients and servers that are no spokes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import pytest
-from aiohttp import web
+from aiohttp import ClientSession, ClientWebSocketResponse, web
 from aiohttp.test_utils import RawTestServer
 
-from operad import CallError, OperationRegistry
 from operad_websocket import Hub
 
 UPGRADE = (
@@ -20,27 +19,22 @@ UPGRADE = (
 )
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-async def error_of(awaitable: Awaitable[Any]) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await awaitable
-    return caught.value
-
-
-def registry_of(*operations: Any) -> OperationRegistry:
-    registry = OperationRegistry()
-    for item in operations:
-        registry.register(item)
-    return registry
-
-
 def port_of(hub: Hub) -> int:
     return int(hub.url.rsplit(":", 1)[1])
+
+
+@asynccontextmanager
+async def dialled(hub: Hub, **options: Any) -> AsyncIterator[ClientWebSocketResponse[Any]]:
+    """A WebSocket of another client."""
+    async with ClientSession() as session, session.ws_connect(hub.url, **options) as socket:
+        yield socket
+
+
+async def heard(socket: Any, *sent: str) -> Any:
+    """The next event that comes, after these frames were sent."""
+    for text in sent:
+        await socket.send_str(text)
+    return json.loads((await socket.receive(timeout=10)).data)
 
 
 @asynccontextmanager

@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from operad import CallError, CallHandler, Identity, OperationRegistry, operation
 from operad_testing import Example, SourceCapabilities, SourceConformance
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
-from plugins.websocket.tests.sockets import registry_of
+from plugins.websocket.tests.kit import TABLES, add, count, registry_of
 
 TOKENS = {"t0ken-of-the-worker": Identity("worker"), "t0ken-of-the-gateway": Identity("gateway")}
 
 
-@operation(namespace="shop", type="query")
-async def add(a: int, b: int) -> int:
-    """The sum of two integers."""
-    return a + b
-
-
-@operation(namespace="shop")
+@operation(namespace="math")
 async def fail() -> None:
     raise CallError("SOLD_OUT", "there are none left")
 
 
-@operation(namespace="shop")
+@operation(namespace="math")
 async def sleep() -> None:
     await asyncio.sleep(60)
-
-
-@operation(namespace="shop")
-async def count(to: int) -> AsyncIterator[int]:
-    for number in range(to):
-        yield number
 
 
 class TestRemote(SourceConformance):
     source = "remote"
     capabilities = SourceCapabilities(subscriptions=True, changes=True)
-    example = Example("shop.add", {"a": 1, "b": 2}, data=3)
-    invalid = Example("shop.add", {"a": "one", "b": 2})
-    stream = Example("shop.count", {"to": 3}, data=[0, 1, 2])
-    failing = Example("shop.fail", error="SOLD_OUT")
-    slow = Example("shop.sleep")
-    broken = tuple(json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["broken"])
+    example = Example("math.add", {"a": 1, "b": 2}, data=3)
+    invalid = Example("math.add", {"a": "one", "b": 2})
+    stream = Example("math.count", {"to": 3}, data=[0, 1, 2])
+    failing = Example("math.fail", error="SOLD_OUT")
+    slow = Example("math.sleep")
+    broken = tuple(TABLES["broken"])
     secrets = ("t0ken-of-the-gateway",)
     served: OperationRegistry
 
@@ -60,4 +46,4 @@ class TestRemote(SourceConformance):
             assert hub.pending == 0
 
     async def change(self, registry: OperationRegistry) -> None:
-        self.served.unregister("shop.fail")
+        self.served.unregister("math.fail")

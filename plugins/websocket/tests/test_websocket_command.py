@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,27 +14,19 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import serialization as pem
 
-from operad import (
-    CallError,
-    CallHandler,
-    ConfigError,
-    Identity,
-    OperadError,
-    OperationRegistry,
-    OperationSpec,
-    PendingRequestMap,
-)
-from operad.config import Configuration, load_configuration
+from operad import CallHandler, ConfigError, Identity, OperadError, PendingRequestMap, operation
+from operad.config import load_configuration
 from operad.plugin import TransportError
 from operad_auth.http import until_stopped
 from operad_testing import Participant
 from operad_websocket import HubConfig, WebSocketTransport
 from operad_websocket._served import ServedHub
+from plugins.websocket.tests.kit import TABLES, code_of, error_of, registry_of
 from plugins.websocket.tests.test_websocket_switch import Spoke
+from tests.kit import OPERAD
 
-OPERAD = str(Path(sys.executable).with_name("operad"))
 TABLE = """
 [hub]
 listen = "127.0.0.1:0"
@@ -54,20 +44,16 @@ links = 5
 
 def hub_table(folder: Path, text: str) -> HubConfig:
     (folder / "operad.toml").write_text(text)
-    configuration: Configuration = load_configuration(folder / "operad.toml")
-    return configuration.table("hub", HubConfig)
+    return load_configuration(folder / "operad.toml").table("hub", HubConfig)
 
 
-def shop(gate: asyncio.Event | None = None) -> OperationRegistry:
-    registry = OperationRegistry()
-
-    async def buy(input: Any, context: Any) -> str:
-        if gate is not None:
-            await gate.wait()
+def shop(gate: asyncio.Event, transport: WebSocketTransport, **options: Any) -> CallHandler:
+    @operation(namespace="shop", type="mutation")
+    async def buy() -> str:
+        await gate.wait()
         return "bought"
 
-    registry.register(OperationSpec(namespace="shop", name="buy", type="mutation"), buy)
-    return registry
+    return CallHandler(registry_of(buy), transport, **options)
 
 
 @asynccontextmanager
@@ -96,42 +82,36 @@ async def test_a_hub_of_a_configuration_asks_for_tokens_and_finishes_what_is_und
         told.bind(str(manager))
         told.setblocking(False)
         async with running(tmp_path, NOTIFY_SOCKET=str(manager)) as (process, url):
-            worker, client = (
-                WebSocketTransport(url, token="of a worker"),
-                WebSocketTransport(url, token="of a client"),
-            )
-            async with CallHandler(shop(gate), worker), PendingRequestMap(client) as calls:
+            worker, client = (WebSocketTransport(url, token=f"of a {name}") for name in ("worker", "client"))
+            async with shop(gate, worker), PendingRequestMap(client) as calls:
                 with pytest.raises(TransportError, match="401"):
                     await PendingRequestMap(WebSocketTransport(url)).open()
                 async with Participant.open(client) as other:
                     with pytest.raises(TransportError, match="may not serve"):
                         await other.link.register("op:shop.buy", "operad")
                 call = asyncio.create_task(calls.call("shop.buy"))
-                async with aiohttp.ClientSession() as session:
-                    async with session.get(url.replace("ws", "http", 1) + "/health") as response:
-                        assert await response.json() == {"status": "ok"}
-                    await _pending(session, url)
+                await _pending(url)
                 process.send_signal(signal.SIGTERM)
                 async with asyncio.timeout(30):
                     await process.stderr.readuntil(b"draining\n")
-                with pytest.raises(CallError) as caught:
-                    await calls.call("shop.buy")
-                assert (caught.value.code, caught.value.details["sent"]) == ("UNAVAILABLE", False)  # type: ignore[index]  # these details are a table
+                error: Any = await error_of(calls.call("shop.buy"))
+                assert (error.code, error.details["sent"]) == ("UNAVAILABLE", False)
                 gate.set()
                 assert (await call).data == "bought"
             assert await asyncio.wait_for(process.wait(), 30) == 0
             assert [told.recv(100), told.recv(100)] == [b"READY=1", b"STOPPING=1"]
 
 
-async def _pending(session: aiohttp.ClientSession, url: str) -> None:
+async def _pending(url: str) -> None:
     """Until a request is under way."""
-    headers = {"Authorization": "Bearer of a client"}
-    async with asyncio.timeout(30):
-        while True:
-            async with session.get(url.replace("ws", "http", 1) + "/metrics", headers=headers) as response:
-                if "operad_hub_pending 1\n" in await response.text():
-                    return
-            await asyncio.sleep(0.02)
+    text, headers = "", {"Authorization": "Bearer of a client"}
+    async with (
+        aiohttp.ClientSession(url.replace("ws", "http", 1), headers=headers) as session,
+        asyncio.timeout(30),
+    ):
+        while "operad_hub_pending 1\n" not in text:
+            async with session.get("/metrics") as response:
+                text = await response.text()
 
 
 @pytest.mark.parametrize(("table", "flag"), [("[hub]\ncheck_frames = true\n", ()), ("", ("--check-frames",))])
@@ -149,27 +129,23 @@ async def test_a_hub_checks_frames_if_asked(tmp_path: Path, table: str, flag: tu
 async def test_a_second_signal_ends_a_hub_that_drains(tmp_path: Path) -> None:
     async with running(tmp_path, "--listen", "127.0.0.1:0", "--drain", "600") as (process, url):
         transport = WebSocketTransport(url)
-        async with (
-            CallHandler(shop(asyncio.Event()), transport, drain_timeout=0.1),
-            PendingRequestMap(transport) as c,
-        ):
-            call = asyncio.create_task(c.call("shop.buy", timeout=300))
-            async with aiohttp.ClientSession() as session:
-                await _pending(session, url)
+        async with shop(asyncio.Event(), transport, drain_timeout=0.1), PendingRequestMap(transport) as calls:
+            call = asyncio.create_task(calls.call("shop.buy", timeout=300))
+            await _pending(url)
             process.send_signal(signal.SIGINT)
             assert (await process.stderr.readline()).decode() == "draining\n"
             process.send_signal(signal.SIGINT)
             assert await asyncio.wait_for(process.wait(), 30) == 1
             assert b"a second signal" in await process.stderr.read()
-            with pytest.raises(CallError, match="UNAVAILABLE"):
-                await call
+            assert await code_of(call) == "UNAVAILABLE"
 
 
 def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "junk.pem").write_text("junk")
-    for text, words in json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["no hub"]:
+    for text, words in TABLES["no hub"]:
         with pytest.raises(ConfigError, match=words):
             ServedHub(hub_table(tmp_path, f"[hub]\n{text}\n"), tmp_path)
+    assert ServedHub(HubConfig(listen="127.0.0.1:65535"), tmp_path).url == "ws://127.0.0.1:65535"
 
 
 @pytest.mark.parametrize(
@@ -183,10 +159,8 @@ def test_an_encrypted_key_is_reported_with_its_option_and_file(
     tmp_path: Path, authority: Any, files: str, reported: str
 ) -> None:
     issued = authority.issue_cert("127.0.0.1")
-    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"secret"),
+    key = pem.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
+        pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.BestAvailableEncryption(b"secret")
     )
     chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
     for name, data in (("hub.pem", chain), ("key.pem", key), ("both.pem", key + chain)):
@@ -217,8 +191,7 @@ async def test_a_hub_with_certificates_of_files_asks_spokes_for_theirs(tmp_path:
     async with ServedHub(hub_table(tmp_path, table), tmp_path) as hub:
         ca, cert = str(tmp_path / "ca.pem"), str(tmp_path / "spoke.pem")
         async with PendingRequestMap(WebSocketTransport(hub.url, tls_ca=ca, tls_cert=cert)) as calls:
-            with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
-                await calls.call("a.b")
+            assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
 
 
 def test_the_command_says_what_its_flags_need() -> None:

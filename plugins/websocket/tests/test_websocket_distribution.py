@@ -24,13 +24,9 @@ def test_an_unknown_option_is_an_error_with_the_nearest_known_one() -> None:
 
 async def test_a_hub_that_is_not_there_is_an_error_in_words() -> None:
     transport = load_plugins().transport("ws://127.0.0.1:1")
-    with pytest.raises(
-        LinkDownError, match="ws://127.0.0.1:1 cannot be reached: no process listens there"
-    ) as caught:
+    with pytest.raises(LinkDownError, match="127.0.0.1:1 cannot be reached: no process listens there") as caught:
         await transport.open(lambda event: None, lambda up: None)
-    assert "ConnectionKey" not in str(caught.value)
-    assert "ssl" not in str(caught.value)
-    assert "`operad hub`" in str(caught.value)
+    assert str(caught.value).endswith("start a hub with `operad hub`")
 
 
 @pytest.mark.parametrize("options", [{}, {"token": "wrong-s3cret"}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import resource
 import socket
@@ -15,14 +14,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from operad import CallError, CallHandler, Identity, PendingRequestMap, operation
+from operad import CallError, CallHandler, Identity, operation
 from operad.plugin import TransportError
 from operad_auth import Credentials, StaticTokens, as_authenticator
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
 from operad_websocket._connection import Unfinished
-from plugins.websocket.tests.sockets import UPGRADE, connected, error_of, port_of, registry_of, until
+from plugins.websocket.tests.kit import calling, code_of, error_of, registry_of, until
+from plugins.websocket.tests.sockets import UPGRADE, connected, dialled, heard, port_of
 
 ALICE = Identity("alice")
+BY_FRAME = ("operad.v1", "operad.authenticate")
+HASTY = Limits(handshake=0.2)
 
 
 def waiting(hub: Hub) -> int:
@@ -31,9 +33,15 @@ def waiting(hub: Hub) -> int:
 
 async def answers(hub: Hub, **options: Any) -> None:
     """A spoke connects and is answered."""
-    async with PendingRequestMap(WebSocketTransport(hub.url, **options)) as calls:
-        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
-            await calls.call("a.b")
+    async with calling(hub, **options) as calls:
+        assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
+
+
+async def connect(hub: Hub, idle: list[socket.socket]) -> None:
+    """Connect sockets that send nothing."""
+    for each in idle:
+        each.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(each, ("127.0.0.1", port_of(hub)))
 
 
 async def answer_to(hub: Hub, headers: bytes) -> bytes:
@@ -45,31 +53,31 @@ async def answer_to(hub: Hub, headers: bytes) -> bytes:
 # --- connections that are no spoke's yet -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127", b"\x16\x03\x01"])
-async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(sent: bytes) -> None:
+HELLO = b"\x16\x03\x01\x02\x00\x01"  # the beginning of a ClientHello
+
+
+@pytest.mark.parametrize(
+    ("sent", "tls"), [(b"", False), (b"GET / HTTP/1.1\r\nHost: 127", False), (HELLO, False), (HELLO, True)]
+)
+async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(
+    sent: bytes, tls: bool, server_context: ssl.SSLContext
+) -> None:
+    context = server_context if tls else None
     async with (
-        Hub(port=0, limits=Limits(handshake=0.2)) as hub,
+        Hub(port=0, ssl=context, limits=HASTY) as hub,
         connected(hub, sent) as (reader, _),
         asyncio.timeout(10),
     ):
         with suppress(ConnectionError):
-            await reader.read()
+            answer = await reader.read()
+            assert not tls or answer == b""
         await until(lambda: waiting(hub) == 0)
-
-
-async def test_a_tls_handshake_that_does_not_end_is_ended(server_context: ssl.SSLContext) -> None:
-    async with Hub(port=0, ssl=server_context, limits=Limits(handshake=0.2)) as hub:
-        begun = b"\x16\x03\x01\x02\x00\x01"  # the beginning of a ClientHello
-        async with connected(hub, begun) as (reader, _), asyncio.timeout(10):
-            with suppress(ConnectionError):
-                assert await reader.read() == b""
-            await until(lambda: waiting(hub) == 0)
 
 
 async def test_a_spoke_is_not_counted_and_stays() -> None:
     for handshake in (0.1, 2.0, 10.0):  # a busy machine may need longer to become one
         async with Hub(port=0, limits=Limits(handshake=handshake)) as hub:
-            calls = PendingRequestMap(WebSocketTransport(hub.url))
+            calls = calling(hub)
             try:
                 await calls.open()
             except TransportError:
@@ -78,45 +86,36 @@ async def test_a_spoke_is_not_counted_and_stays() -> None:
                 await until(lambda hub=hub: hub.connections == 1)  # type: ignore[misc]  # bound early
                 assert waiting(hub) == 0
                 await asyncio.sleep(1.5 * handshake + 0.1)
-                with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
-                    await calls.call("a.b")
+                assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
                 assert hub.connections == 1
             return
     raise AssertionError("it does not become one")
 
 
-async def test_idle_connections_keep_no_spoke_out(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("limit", ["handshakes_per_address", "handshakes"])
+async def test_idle_connections_keep_no_spoke_out(limit: str, caplog: pytest.LogCaptureFixture) -> None:
     """Those that wait longest make room, of one address and of all together."""
-    for limits in (Limits(handshakes_per_address=5, handshake=600), Limits(handshakes=5, handshake=600)):
-        caplog.clear()
-        async with Hub(port=0, limits=limits) as hub:
-            idle = []
-            for _ in range(60):
-                made = socket.socket()
-                made.setblocking(False)
-                await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port_of(hub)))
-                idle.append(made)
-            await until(lambda hub=hub: hub.switch.refused >= 55)  # type: ignore[misc]  # bound early
-            assert waiting(hub) <= 5
-            await answers(hub)
-            for made in idle:
-                made.close()
-        assert len(caplog.records) <= 45
+    async with Hub(port=0, limits=Limits(handshake=600, **{limit: 5})) as hub:
+        idle = [socket.socket() for _ in range(60)]
+        await connect(hub, idle)
+        await until(lambda: hub.switch.refused >= 55)
+        assert waiting(hub) <= 5
+        await answers(hub)
+        for each in idle:
+            each.close()
+    assert len(caplog.records) <= 45
 
 
 async def test_a_hub_without_descriptors_says_so_briefly_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+    async with Hub(port=0) as hub, calling(hub) as calls:
         coming = [socket.socket() for _ in range(3)]
         used = max(made.fileno() for made in coming)
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, hard))
         try:
-            for made in coming:
-                made.setblocking(False)
-                await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port_of(hub)))
+            await connect(hub, coming)
             await until(lambda: "no connection can be accepted" in caplog.text)
-            with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
-                await calls.call("a.b")
+            assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             for made in coming:
@@ -145,9 +144,8 @@ async def test_messages_that_never_end_cost_so_much_memory_and_no_more(caplog: p
             await until(lambda: hub.connections == 0)
         assert "its unfinished messages exceed" in caplog.text
         large = {"x": "y" * 2_000_000}
-        async with PendingRequestMap(WebSocketTransport(hub.url)) as calls:
-            with pytest.raises(CallError):  # of more than an account may have unfinished at once
-                await calls.call("a.b", large, timeout=5)
+        async with calling(hub) as calls:  # of more than an account may have unfinished at once
+            await error_of(calls.call("a.b", large, timeout=5))
 
 
 def test_what_is_counted_is_forgotten_when_it_is_whole() -> None:
@@ -177,35 +175,27 @@ AUTHENTICATORS = [
 @pytest.mark.parametrize("authenticate", AUTHENTICATORS)
 async def test_a_token_may_come_as_a_subprotocol_or_in_the_first_frame(authenticate: Any) -> None:
     """What a browser can send: it has no way to set a header."""
-    async with Hub(authenticate, port=0) as hub, aiohttp.ClientSession() as session:
+    async with Hub(authenticate, port=0) as hub:
         text = base64.urlsafe_b64encode("tökén".encode()).decode().rstrip("=")
-        made = await session.ws_connect(hub.url, protocols=("operad.v1", f"operad.bearer.{text}"))
-        assert made.protocol == "operad.v1"
-        assert {peer.owner for peer in hub.switch.peers} == {"alice"}
-        await made.close()
-        made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
-        assert waiting(hub) == 1
-        await made.send_str(json.dumps({"type": "link.authenticate", "id": "7", "payload": {"token": "tökén"}}))
-        answer = json.loads((await made.receive(timeout=10)).data)
-        assert answer == {"type": "link.authenticated", "id": "7", "payload": {"identity": "alice"}}
-        await made.send_str('{"type":"link.register","id":"1","payload":{"topics":["op:a.b"]}}')
-        assert json.loads((await made.receive(timeout=10)).data)["payload"]["topics"] == ["op:a.b"]
-        assert waiting(hub) == 0
-        await made.close()
+        async with dialled(hub, protocols=("operad.v1", f"operad.bearer.{text}")) as made:
+            assert made.protocol == "operad.v1"
+            assert {peer.owner for peer in hub.switch.peers} == {"alice"}
+        async with dialled(hub, protocols=BY_FRAME) as made:
+            assert waiting(hub) == 1
+            answer = await heard(made, '{"type":"link.authenticate","id":"7","payload":{"token":"tökén"}}')
+            assert answer == {"type": "link.authenticated", "id": "7", "payload": {"identity": "alice"}}
+            answer = await heard(made, '{"type":"link.register","id":"1","payload":{"topics":["op:a.b"]}}')
+            assert (answer["payload"]["topics"], waiting(hub)) == (["op:a.b"], 0)
 
 
 @pytest.mark.parametrize("authenticate", AUTHENTICATORS)
 async def test_a_wrong_token_is_refused_wherever_it_comes(
     authenticate: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Hub(authenticate, port=0) as hub, aiohttp.ClientSession() as session:
-        for protocols in (
-            ("operad.v1",),
-            ("operad.v1", "operad.bearer.d3Jvbmc"),
-            ("operad.v1", "operad.bearer.%"),
-        ):
+    async with Hub(authenticate, port=0) as hub:
+        for protocols in ((), ("operad.bearer.d3Jvbmc",), ("operad.bearer.%",)):
             with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-                await session.ws_connect(hub.url, protocols=protocols)
+                await dialled(hub, protocols=("operad.v1", *protocols)).__aenter__()
             assert caught.value.status == 401
         for frame in (
             '{"type":"link.authenticate","payload":{"token":"wrong"}}',
@@ -213,40 +203,36 @@ async def test_a_wrong_token_is_refused_wherever_it_comes(
             '{"type":"call.requested","payload":{}}',
             "junk",
         ):
-            made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
-            await made.send_str(frame)
-            message = await made.receive(timeout=10)
-            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)
-            await made.close()
+            async with dialled(hub, protocols=BY_FRAME) as made:
+                await made.send_str(frame)
+                message = await made.receive(timeout=10)
+                assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)
         assert hub.connections == 0
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_first_frame_that_does_not_come_ends_the_connection() -> None:
-    async with (
-        Hub(StaticTokens({"t": ALICE}), port=0, limits=Limits(handshake=0.2)) as hub,
-        aiohttp.ClientSession() as session,
-    ):
-        made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
+    hub = Hub(StaticTokens({"t": ALICE}), port=0, limits=HASTY)
+    async with hub, dialled(hub, protocols=BY_FRAME) as made:
         assert (await made.receive(timeout=10)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
-        await made.close()
 
 
-async def test_a_header_that_is_no_text_is_refused_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param(b"Authorization: Bearer \xff\xfe", b" 401 ", id="that is no text"),
+        pytest.param(b"Authorization: Bearer a\r\nauthorization: Bearer b", b" 400 ", id="that shows two tokens"),
+    ],
+)
+@pytest.mark.parametrize("tokens", [bearer_tokens, StaticTokens])
+async def test_a_header_is_refused_without_a_traceback(
+    tokens: Any, headers: bytes, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
-    for authenticate in (bearer_tokens({"t": ALICE}), StaticTokens({"t": ALICE})):
-        async with Hub(authenticate, port=0) as hub:
-            assert b" 401 " in await answer_to(hub, b"Authorization: Bearer \xff\xfe")
+    async with Hub(tokens({"a": ALICE, "b": Identity("bob")}), port=0) as hub:
+        assert status in await answer_to(hub, headers)
     assert "Traceback" not in caplog.text
     assert len(caplog.text) < 500
-
-
-async def test_a_client_that_shows_two_tokens_is_refused() -> None:
-    tokens = {"a": ALICE, "b": Identity("bob")}
-    for authenticate in (bearer_tokens(tokens), StaticTokens(tokens)):
-        async with Hub(authenticate, port=0) as hub:
-            both = b"Authorization: Bearer a\r\nauthorization: Bearer b"
-            assert b" 400 " in await answer_to(hub, both)
 
 
 async def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -266,19 +252,17 @@ async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token(code: str, statu
     async def undecided(credentials: Credentials) -> Identity | None:
         raise CallError(code, "the keys at secret.internal cannot be fetched")
 
-    async with Hub(as_authenticator(undecided), port=0) as hub, aiohttp.ClientSession() as session:
+    async with Hub(as_authenticator(undecided), port=0) as hub:
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-            await session.ws_connect(hub.url, headers={"Authorization": "Bearer x"})
-        assert caught.value.status == status
+            await dialled(hub, headers={"Authorization": "Bearer x"}).__aenter__()
         refused = 0 if status == 503 else 1
-        assert hub.switch.refused == refused
-        made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
-        await made.send_str('{"type":"link.authenticate","payload":{"token":"x"}}')
-        message = await made.receive(timeout=10)
+        assert (caught.value.status, hub.switch.refused) == (status, refused)
+        async with dialled(hub, protocols=BY_FRAME) as made:
+            await made.send_str('{"type":"link.authenticate","payload":{"token":"x"}}')
+            message = await made.receive(timeout=10)
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, close)
         assert "secret.internal" not in str(message.extra)
         assert hub.switch.refused == 2 * refused
-        await made.close()
 
 
 # --- health, metrics, and the end --------------------------------------------------------------------------
@@ -291,13 +275,12 @@ async def test_health_and_metrics() -> None:
         async with session.get(f"{url}/health") as response:
             assert (response.status, await response.json()) == (200, {"status": "ok"})
         async with session.ws_connect(f"{hub.url}/health", headers=token) as socket:  # the hub is on every path
-            await socket.send_str('{"type":"link.topics","id":"1","payload":{"instance":"i","topics":[]}}')
-            assert json.loads((await socket.receive()).data)["id"] == "1"
+            asked = '{"type":"link.topics","id":"1","payload":{"instance":"i","topics":[]}}'
+            assert (await heard(socket, asked))["id"] == "1"
         async with session.get(f"{url}/metrics") as response:
             assert response.status == 401
-        async with PendingRequestMap(WebSocketTransport(hub.url, token="t")) as calls:
-            with pytest.raises(CallError):
-                await calls.call("a.b")
+        async with calling(hub, token="t") as calls:
+            await error_of(calls.call("a.b"))
             async with session.get(f"{url}/metrics", headers=token) as response:
                 assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
                 text = await response.text()
@@ -327,23 +310,25 @@ async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_ne
         await gate.wait()
         return "done"
 
-    async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
-        transport = WebSocketTransport(hub.url)
-        async with CallHandler(registry_of(wait), transport), PendingRequestMap(transport) as calls:
-            call = asyncio.create_task(calls.call("a.wait"))
-            await until(lambda: hub.pending == 1)
-            draining = asyncio.create_task(hub.drain(10))
-            await asyncio.sleep(0)
-            error: Any = await error_of(calls.call("a.wait"))
-            assert (error.code, error.details["sent"]) == ("UNAVAILABLE", False)
-            async with session.get(hub.url.replace("ws", "http", 1) + "/health") as response:
-                assert (response.status, await response.json()) == (503, {"status": "draining"})
-            with pytest.raises(TransportError, match="503"):
-                await PendingRequestMap(transport).open()
-            gate.set()
-            assert await draining
-            assert (await call).data == "done"
-            gate.clear()
+    async with (
+        Hub(port=0) as hub,
+        CallHandler(registry_of(wait), WebSocketTransport(hub.url)),
+        calling(hub) as calls,
+    ):
+        call = asyncio.create_task(calls.call("a.wait"))
+        await until(lambda: hub.pending == 1)
+        draining = asyncio.create_task(hub.drain(10))
+        await asyncio.sleep(0)
+        error: Any = await error_of(calls.call("a.wait"))
+        assert (error.code, error.details["sent"]) == ("UNAVAILABLE", False)
+        async with aiohttp.request("GET", hub.url.replace("ws", "http", 1) + "/health") as response:
+            assert (response.status, await response.json()) == (503, {"status": "draining"})
+        with pytest.raises(TransportError, match="503"):
+            await calling(hub).open()
+        gate.set()
+        assert await draining
+        assert (await call).data == "done"
+        gate.clear()
 
 
 async def test_who_is_refused_is_disconnected_at_once() -> None:

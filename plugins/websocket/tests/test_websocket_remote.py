@@ -1,28 +1,14 @@
 """A configuration that names a hub: what peers serve there are operations here."""
 
-import json
 import logging
-from pathlib import Path
 
 import pytest
 
 from operad import CallHandler, ErrorCode, Identity, OperationContext, OperationRegistry, operation
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
-from plugins.websocket.tests.sockets import error_of, registry_of, until
+from plugins.websocket.tests.kit import TABLES, add, code_of, registry_of, reset, until
 
-TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 TOKENS = {"worker-token": Identity("worker"), "gateway-token": Identity("gateway", ["admin"])}
-
-
-@operation(namespace="math", type="query")
-async def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-@operation(namespace="math", access_control={"required_scopes": ["admin"]})
-async def reset() -> str:
-    return "done"
 
 
 @operation(namespace="math")
@@ -79,13 +65,12 @@ async def test_an_empty_namespace_keeps_the_ids_of_the_peers(hub, worker, config
 async def test_the_requirements_of_peers_and_of_the_source_hold_here(hub, worker, configured):
     """The hub lets this process do what not all of its callers may: each is checked here, too."""
     async with configured(far(hub), strict=True) as registry:
-        assert (
-            await error_of(registry.execute("far.math.reset", {}, OperationContext(identity=Identity("eve"))))
-        ).code == ErrorCode.ACCESS_DENIED
+        eve = OperationContext(identity=Identity("eve"))
+        assert await code_of(registry.execute("far.math.reset", {}, eve)) == ErrorCode.ACCESS_DENIED
         admin = OperationContext(identity=Identity("ann", ["admin"]))
         assert (await registry.execute("far.math.reset", {}, admin)).data == "done"
     async with configured(far(hub, 'access = { required_scopes = ["far"] }'), strict=True) as registry:
-        assert (await error_of(registry.execute("far.math.add", {"a": 1, "b": 2}))).code == ErrorCode.ACCESS_DENIED
+        assert await code_of(registry.execute("far.math.add", {"a": 1, "b": 2})) == ErrorCode.ACCESS_DENIED
 
 
 async def test_peers_that_come_later_are_followed(hub, configured):
