@@ -23,6 +23,9 @@ def port_of(hub: Hub) -> int:
     return int(hub.url.rsplit(":", 1)[1])
 
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 @asynccontextmanager
 async def dialled(hub: Hub, **options: Any) -> AsyncIterator[ClientWebSocketResponse[Any]]:
     """A WebSocket of another client."""
@@ -38,9 +41,7 @@ async def heard(socket: Any, *sent: str) -> Any:
 
 
 @asynccontextmanager
-async def connected(
-    hub: Hub, sent: bytes = b"", **options: Any
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(hub: Hub, sent: bytes = b"", **options: Any) -> AsyncIterator[Streams]:
     """A connection on which nothing is sent but what a test sends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub), **options)
     writer.write(sent)
@@ -50,6 +51,14 @@ async def connected(
         writer.transport.abort()
         with suppress(ConnectionError):
             await writer.wait_closed()
+
+
+@asynccontextmanager
+async def upgraded(hub: Hub, sent: bytes = b"", **options: Any) -> AsyncIterator[Streams]:
+    """A connection that is a WebSocket's already."""
+    async with connected(hub, UPGRADE + sent, **options) as (reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        yield reader, writer
 
 
 def masked(text: bytes) -> bytes:

@@ -8,7 +8,7 @@ import logging
 import resource
 import socket
 import ssl
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any
 
 import aiohttp
@@ -20,7 +20,7 @@ from operad_auth import Credentials, StaticTokens, as_authenticator
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
 from operad_websocket._connection import Unfinished
 from plugins.websocket.tests.kit import calling, code_of, error_of, registry_of, until
-from plugins.websocket.tests.sockets import UPGRADE, connected, dialled, heard, port_of
+from plugins.websocket.tests.sockets import UPGRADE, connected, dialled, heard, port_of, upgraded
 
 ALICE = Identity("alice")
 BY_FRAME = ("operad.v1", "operad.authenticate")
@@ -127,20 +127,14 @@ async def test_a_hub_without_descriptors_says_so_briefly_and_goes_on(caplog: pyt
 async def test_messages_that_never_end_cost_so_much_memory_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     async with Hub(port=0, limits=Limits(unfinished=600_000)) as hub:
         for _ in range(2):  # what was unfinished of a connection that is gone is forgotten
-            writers = []
-            for _ in range(4):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
-                writer.write(UPGRADE)
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(b"\x02\xfe\xff\xff\0\0\0\0" + b"x" * 65_535)  # the first of many fragments
-                for _ in range(3):
-                    writer.write(b"\x00\xfe\xff\xff\0\0\0\0" + b"x" * 65_535)
-                writers.append(writer)
-            await until(lambda: hub.connections == 2)
-            await asyncio.sleep(0.05)
-            assert hub.connections == 2
-            for writer in writers:
-                writer.transport.abort()
+            async with AsyncExitStack() as stack:
+                for _ in range(4):
+                    _, writer = await stack.enter_async_context(upgraded(hub))
+                    for begins in (b"\x02", b"\0", b"\0", b"\0"):  # the first of many fragments, and others
+                        writer.write(begins + b"\xfe\xff\xff\0\0\0\0" + b"x" * 65_535)
+                await until(lambda: hub.connections == 2)
+                await asyncio.sleep(0.05)
+                assert hub.connections == 2
             await until(lambda: hub.connections == 0)
         assert "its unfinished messages exceed" in caplog.text
         large = {"x": "y" * 2_000_000}
@@ -292,14 +286,10 @@ async def test_health_and_metrics() -> None:
 
 
 async def test_metrics_are_openmetrics_to_a_parser_of_somebody_else() -> None:
-    parser = pytest.importorskip(
-        "prometheus_client.openmetrics.parser", reason="prometheus-client reads the format"
-    )
-    families = {
-        family.name: family.type for family in parser.text_string_to_metric_families(Hub(port=0).metrics())
-    }
-    assert families["operad_hub_pending"] == "gauge"
-    assert families["operad_hub_refused"] == "counter"
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="it reads the format")
+    families = parser.text_string_to_metric_families(Hub(port=0).metrics())
+    types = {family.name: family.type for family in families}
+    assert (types["operad_hub_pending"], types["operad_hub_refused"]) == ("gauge", "counter")
 
 
 async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_new() -> None:
@@ -333,11 +323,8 @@ async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_ne
 
 async def test_who_is_refused_is_disconnected_at_once() -> None:
     """A connection without a token holds its descriptor no longer than the answer takes."""
-    async with (
-        Hub(bearer_tokens({"t": ALICE}), port=0, limits=Limits(handshake=30.0)) as hub,
-        connected(hub, UPGRADE) as (reader, _),
-        asyncio.timeout(10),
-    ):
+    hub = Hub(bearer_tokens({"t": ALICE}), port=0, limits=Limits(handshake=30.0))
+    async with hub, connected(hub, UPGRADE) as (reader, _), asyncio.timeout(10):
         answer = await reader.read()  # to the end of the connection
         assert answer.startswith(b"HTTP/1.1 401")
         await until(lambda: waiting(hub) == 0)

@@ -15,7 +15,7 @@ from operad.transports import LinkDownError, TransportError
 from operad_testing import Participant
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
 from plugins.websocket.tests.kit import TABLES, calling, code_of, error_of, registry_of, until
-from plugins.websocket.tests.sockets import UPGRADE, connected, dialled, heard, masked, port_of, server_of
+from plugins.websocket.tests.sockets import dialled, heard, masked, port_of, server_of, upgraded
 
 ALICE, BOB, EVE = Identity("alice", ["pay"]), Identity("bob"), Identity("eve")
 TOKENS = {"token of alice": ALICE, "token of bob": BOB, "token of eve": EVE}
@@ -42,13 +42,17 @@ def guarded(**options):
     return Hub(bearer_tokens(TOKENS), port=0, **options)
 
 
-def spoke(hub, who):
-    return WebSocketTransport(hub.url, token=f"token of {who}")
+def spoke(hub, who=None):
+    return WebSocketTransport(hub.url, token=who and f"token of {who}")
 
 
-def bank(transport, **options):
+def by(hub, who):
+    return PendingRequestMap(spoke(hub, who))
+
+
+def bank(hub, who=None, **options):
     """A handler of the operations above."""
-    return CallHandler(registry_of(pay, wait, count), transport, **options)
+    return CallHandler(registry_of(pay, wait, count), spoke(hub, who), **options)
 
 
 # --- spoofing ------------------------------------------------------------------------------------------
@@ -56,23 +60,23 @@ def bank(transport, **options):
 
 async def test_an_identity_cannot_be_claimed():
     """What a request says about its caller is replaced by whom the hub authenticated."""
-    async with guarded() as hub, bank(spoke(hub, "bob")):
-        async with PendingRequestMap(spoke(hub, "eve")) as eve, PendingRequestMap(spoke(hub, "alice")) as alice:
+    async with guarded() as hub, bank(hub, "bob"):
+        async with by(hub, "eve") as eve, by(hub, "alice") as alice:
             assert await code_of(eve.call("bank.pay", identity=ALICE)) == ErrorCode.ACCESS_DENIED
             assert (await alice.call("bank.pay", identity=EVE)).data == "alice"
 
 
 async def test_an_operation_of_another_identity_cannot_be_taken_over(caplog):
     """While one identity serves an operation, no other one can put itself beside it."""
-    async with guarded() as hub, bank(spoke(hub, "bob")):
-        async with Participant.open(spoke(hub, "eve")) as eve, PendingRequestMap(spoke(hub, "alice")) as alice:
+    async with guarded() as hub, bank(hub, "bob"):
+        async with Participant.open(spoke(hub, "eve")) as eve, by(hub, "alice") as alice:
             with pytest.raises(TransportError, match="another identity"):
                 await eve.link.register("op:bank.pay", "operad")
             assert "refused a frame of eve" in caplog.text
             for _ in range(4):
                 assert (await alice.call("bank.pay")).data == "alice"
             assert not eve.of("call.requested")
-            async with bank(spoke(hub, "bob")):  # a second worker of the same identity may
+            async with bank(hub, "bob"):  # a second worker of the same identity may
                 assert (await alice.call("bank.pay")).data == "alice"
 
 
@@ -123,15 +127,15 @@ async def test_a_plain_http_request_gets_a_hint():
 
 
 async def test_connections_and_calls_of_an_identity_are_bounded():
-    async with guarded(limits=Limits(calls=2, links=2)) as hub, bank(spoke(hub, "bob"), drain_timeout=0.1):
-        async with PendingRequestMap(spoke(hub, "eve")) as one, PendingRequestMap(spoke(hub, "eve")) as two:
+    async with guarded(limits=Limits(calls=2, links=2)) as hub, bank(hub, "bob", drain_timeout=0.1):
+        async with by(hub, "eve") as one, by(hub, "eve") as two:
             with pytest.raises(TransportError, match="429"):
-                await PendingRequestMap(spoke(hub, "eve")).open()
+                await by(hub, "eve").open()
             tasks = [asyncio.create_task(calls.call("bank.wait")) for calls in (one, two)]
             await until(lambda: hub.pending == 2)
             error = await error_of(one.call("bank.wait"))
             assert (error.code, error.details) == (ErrorCode.OVERLOADED, {"limit": "calls", "value": 2})
-            async with PendingRequestMap(spoke(hub, "alice")) as alice:
+            async with by(hub, "alice") as alice:
                 assert (await alice.call("bank.pay")).data == "alice"
             for task in tasks:
                 task.cancel()
@@ -177,12 +181,7 @@ async def test_a_spoke_that_does_not_read_only_harms_itself():
     """A stream without credit to a slow peer ends with ``SLOW_CONSUMER``, and costs it that stream alone; other
     spokes do not notice."""
     text = b'{"type":"call.requested","payload":{"requestId":"1","operationId":"bank.count","input":{}}}'
-    async with (
-        Hub(port=0) as hub,
-        bank(WebSocketTransport(hub.url)) as handler,
-        connected(hub, UPGRADE) as (reader, writer),
-    ):
-        await reader.readuntil(b"\r\n\r\n")
+    async with Hub(port=0) as hub, bank(hub) as handler, upgraded(hub) as (reader, writer):
         writer.write(masked(text))  # and not read for long
         await until(lambda: hub.pending == 1)
         async with calling(hub) as other:
@@ -203,7 +202,7 @@ async def test_a_spoke_that_does_not_read_only_harms_itself():
 async def test_a_hub_that_restarts_gets_its_spokes_back(caplog):
     """Spokes come back by themselves and serve what they served; the log tells of both."""
     async with Hub(port=0) as first:
-        handler, calls = bank(WebSocketTransport(first.url), drain_timeout=0.1), calling(first)
+        handler, calls = bank(first, drain_timeout=0.1), calling(first)
         await handler.open()
         await calls.open()
         assert await code_of(calls.call("bank.pay")) == ErrorCode.ACCESS_DENIED
@@ -241,8 +240,7 @@ async def answered_on_a_slow_line(ping, pieces):
     """Whether the hub, which pings so often, takes a message of so many pieces, which come four times as often."""
     frame = masked(b'{"type":"call.requested","payload":{"requestId":"1","operationId":"a.b","input":"xxxxxxxx"}}')
     size = -(-len(frame) // pieces)
-    async with Hub(port=0, ping=ping) as hub, connected(hub, UPGRADE) as (reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
+    async with Hub(port=0, ping=ping) as hub, upgraded(hub) as (reader, writer):
         try:
             async with asyncio.timeout(10 + pieces * ping):
                 for start in range(0, len(frame), size):
@@ -303,7 +301,7 @@ async def test_a_hub_that_pings_gets_its_answer():
 
 async def test_a_hub_remembers_no_call_that_has_ended():
     """It counts the calls under way, to know what travels together."""
-    async with Hub(port=0) as hub, bank(WebSocketTransport(hub.url)) as handler, calling(hub) as calls:
+    async with Hub(port=0) as hub, bank(hub) as handler, calling(hub) as calls:
         assert await code_of(calls.call("bank.pay")) == ErrorCode.ACCESS_DENIED
         assert await code_of(calls.call("bank.none")) == ErrorCode.OPERATION_NOT_FOUND
         late = await code_of(calls.call("bank.wait", timeout=0.4))
@@ -317,8 +315,8 @@ async def test_a_hub_remembers_no_call_that_has_ended():
 
 
 async def test_the_hubs_own_process_takes_part():
-    async with guarded() as hub, bank(hub.transport):
-        async with PendingRequestMap(spoke(hub, "alice")) as alice, PendingRequestMap(hub.transport) as own:
+    async with guarded() as hub, CallHandler(registry_of(pay), hub.transport):
+        async with by(hub, "alice") as alice, PendingRequestMap(hub.transport) as own:
             assert (await alice.call("bank.pay")).data == "alice"
             assert (await own.call("bank.pay", identity=ALICE)).data == "alice"
             assert await code_of(own.call("bank.pay")) == ErrorCode.ACCESS_DENIED

@@ -3,22 +3,22 @@
 import asyncio
 
 import pytest
-from aiohttp import ClientSession, WSMsgType
+from aiohttp import WSMsgType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad import CallError, PendingRequestMap
 from operad_testing import Participant
-from operad_websocket import Hub, WebSocketTransport, _wire
+from operad_websocket import Hub, _wire
 from operad_websocket._wire import Corked, Wire
-from plugins.websocket.tests.sockets import UPGRADE, connected
+from plugins.websocket.tests.kit import calling, code_of
+from plugins.websocket.tests.sockets import dialled, heard, upgraded
 
 
 class Output:
     """A transport that keeps what is written, an item per system call."""
 
     def __init__(self):
-        self.writes = []
+        self.writes, self.overflows = [], []
         self.closing = False
         self.unwritten = 0
 
@@ -35,8 +35,14 @@ class Output:
         self.closing = True
 
 
-def corked(output, overflows=None):
-    return Corked(output, 1_000, lambda: None if overflows is None else overflows.append(True))
+def corked():
+    output = Output()
+    return output, Corked(output, 1_000, lambda: output.overflows.append(True))
+
+
+def put(writer, *frames):
+    for frame in frames:
+        writer.write(frame)
 
 
 @pytest.fixture(autouse=True)
@@ -50,84 +56,57 @@ def clock(monkeypatch):
 # --- frames of a burst ---------------------------------------------------------------------------------
 
 
-async def test_a_single_frame_is_written_at_once():
-    output = Output()
-    corked(output).write(b"a")
-    assert output.writes == [b"a"]
-
-
-async def test_frames_that_follow_at_once_are_written_together_at_the_end_of_the_turn():
-    output = Output()
-    writer = corked(output)
-    for frame in (b"a", b"b", b"c", b"d"):
-        writer.write(frame)
-    assert output.writes == [b"a"]
+@pytest.mark.parametrize(
+    ("bursts", "at_once", "by_the_end_of_the_turn"),
+    [
+        pytest.param("a", "a", "a", id="a single frame is written at once"),
+        pytest.param("abcd", "a", "a bcd", id="frames that follow at once are written together"),
+        pytest.param("abc de", "a bc", "a bc de", id="after a burst the next one from its first frame"),
+        pytest.param("abc d e", "a bc d e", "a bc d e", id="after a burst and a lone frame at once again"),
+    ],
+)
+async def test_frames_of_a_burst_are_written_together(bursts, at_once, by_the_end_of_the_turn, clock):
+    output, writer = corked()
+    for burst in bursts.split():
+        await asyncio.sleep(0)
+        clock[0] += 0.01
+        put(writer, *(frame.encode() for frame in burst))
+    assert b" ".join(output.writes).decode() == at_once
     await asyncio.sleep(0)
-    assert output.writes == [b"a", b"bcd"]
-
-
-async def test_after_a_burst_the_next_burst_is_written_together_from_its_first_frame(clock):
-    output = Output()
-    writer = corked(output)
-    for burst in ((b"a", b"b", b"c"), (b"d", b"e")):
-        for frame in burst:
-            writer.write(frame)
-        await asyncio.sleep(0)
-        clock[0] += 0.01
-    assert output.writes == [b"a", b"bc", b"de"]
-
-
-async def test_after_a_burst_and_a_lone_frame_frames_are_written_at_once_again(clock):
-    output = Output()
-    writer = corked(output)
-    for burst in ((b"a", b"b", b"c"), (b"d",)):
-        for frame in burst:
-            writer.write(frame)
-        await asyncio.sleep(0)
-        clock[0] += 0.01
-    writer.write(b"e")
-    assert output.writes == [b"a", b"bc", b"d", b"e"]
+    assert b" ".join(output.writes).decode() == by_the_end_of_the_turn
 
 
 async def test_a_long_burst_is_written_in_pieces_before_the_end_of_the_turn():
-    output = Output()
-    writer = corked(output)
-    for _ in range(11):
-        writer.write(b"x" * 10_000)
-    assert [len(data) for data in output.writes] == [10_000, 70_000]
+    output, writer = corked()
+    put(writer, *[b"x" * 2**14] * 7)
+    assert [len(data) for data in output.writes] == [2**14, 2**16]
     await asyncio.sleep(0)
-    assert [len(data) for data in output.writes] == [10_000, 70_000, 30_000]
+    assert [len(data) for data in output.writes] == [2**14, 2**16, 2**15]
 
 
 async def test_frames_that_are_kept_count_as_unwritten():
-    output = Output()
-    writer = corked(output)
+    output, writer = corked()
     output.unwritten = 5
-    for frame in (b"a", b"bc"):
-        writer.write(frame)
+    put(writer, b"a", b"bc")
     assert writer.unwritten == 7
     writer.flush()
     assert writer.unwritten == 5
 
 
 async def test_a_connection_with_too_much_unwritten_is_aborted_and_reported_once():
-    output, overflows = Output(), []
-    writer = corked(output, overflows)
+    output, writer = corked()
     output.unwritten = 1_001
-    for frame in (b"a", b"b"):
-        writer.write(frame)
+    put(writer, b"a", b"b")
     await asyncio.sleep(0)
-    assert (output.writes, output.closing, overflows) == ([b"a"], True, [True])
+    assert (output.writes, output.closing, output.overflows) == ([b"a"], True, [True])
 
 
 @given(st.lists(st.lists(st.binary(min_size=1, max_size=3), max_size=5), max_size=6))
 def test_frames_are_written_in_order_and_none_is_lost(turns):
     async def write():
-        output = Output()
-        writer = corked(output)
+        output, writer = corked()
         for frames in turns:
-            for frame in frames:
-                writer.write(frame)
+            put(writer, *frames)
             await asyncio.sleep(0)
         return b"".join(output.writes)
 
@@ -137,14 +116,11 @@ def test_frames_are_written_in_order_and_none_is_lost(turns):
 @pytest.mark.parametrize("size", [2, 100, 1_000, 70_000, 1_000_000])
 async def test_a_hub_writes_frames_of_any_size(size):
     """The length of a frame has three forms."""
-    async with Hub(port=0) as hub, ClientSession() as session, Participant.open(hub.transport) as sender:
-        socket = await session.ws_connect(hub.url)
-        await socket.send_str('{"type":"link.register","id":"1","payload":{"topics":["all:news"]}}')
-        await socket.receive(timeout=10)
+    async with Hub(port=0) as hub, dialled(hub) as socket, Participant.open(hub.transport) as sender:
+        await heard(socket, '{"type":"link.register","id":"1","payload":{"topics":["all:news"]}}')
         await sender.send("all:news", "news", text="x" * size)
         message = await socket.receive(timeout=10)
         assert (message.type, message.json()["payload"]["text"]) == (WSMsgType.TEXT, "x" * size)
-        await socket.close()
 
 
 @pytest.mark.parametrize(
@@ -153,17 +129,12 @@ async def test_a_hub_writes_frames_of_any_size(size):
     ids=["ping", "close"],
 )
 async def test_a_control_frame_that_comes_with_the_handshake_is_answered(sent, received):
-    async with Hub(port=0) as hub, connected(hub, UPGRADE + sent) as (reader, _), asyncio.timeout(10):
-        await reader.readuntil(b"\r\n\r\n")
+    async with Hub(port=0) as hub, upgraded(hub, sent) as (reader, _), asyncio.timeout(10):
         assert await reader.readexactly(len(received)) == received
 
 
 async def test_pongs_that_a_peer_does_not_read_end_its_connection():
-    async with (
-        Hub(port=0, max_buffer=100_000) as hub,
-        connected(hub, UPGRADE, limit=1_000) as (reader, writer),
-    ):
-        await reader.readuntil(b"\r\n\r\n")
+    async with Hub(port=0, max_buffer=100_000) as hub, upgraded(hub, limit=1_000) as (_, writer):
         writer.transport.pause_reading()
         ping = b"\x89\xfd\0\0\0\0" + b"x" * 125
         async with asyncio.timeout(30):
@@ -173,7 +144,7 @@ async def test_pongs_that_a_peer_does_not_read_end_its_connection():
 
 
 async def test_a_message_that_cannot_be_routed_is_logged_and_the_next_one_comes(caplog):
-    async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+    async with Hub(port=0) as hub, calling(hub) as calls:
         route, failed = hub.switch.route, []
 
         def failing(peer, frame):
@@ -183,10 +154,8 @@ async def test_a_message_that_cannot_be_routed_is_logged_and_the_next_one_comes(
             route(peer, frame)
 
         hub.switch.route = failing
-        with pytest.raises(CallError, match="TIMEOUT"):
-            await calls.call("a.b", timeout=0.2)
-        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
-            await calls.call("a.b")
+        assert await code_of(calls.call("a.b", timeout=0.2)) == "TIMEOUT"
+        assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
     assert "no room" in caplog.text
 
 
@@ -198,9 +167,7 @@ class Receiver(asyncio.Protocol):
 
     def __init__(self):
         self.received = []
-
-    def data_received(self, data):
-        self.received.append(data)
+        self.data_received = self.received.append
 
 
 class Input:
