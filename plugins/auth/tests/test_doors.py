@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from operad import CallError, ConfigError, ErrorCode, Identity
 from operad_auth import Credentials, StaticTokens, TokenRecord, any_of, as_authenticator, authenticator
 from operad_auth import authenticator_from as from_options
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 SECRET = "s3cr3t-t0ken"
 
 
@@ -52,22 +54,7 @@ async def test_a_listed_token_is_its_identity_and_another_one_is_nobody() -> Non
     assert await tokens(Credentials()) is None
 
 
-@pytest.mark.parametrize(
-    ("tokens", "complaint"),
-    [
-        ({"": "ann"}, "token 1: expected a string"),
-        ({f" {SECRET}": "ann"}, "token 1: expected a string"),
-        ({SECRET: 7}, "token 1: expected an id, or a table"),
-        ({SECRET: {"id": "ann", "scopes": "read"}}, "token 1: expected an id, or a table"),
-        (
-            [{"token": SECRET, "id": "ann"}, {"token": SECRET, "id": "bob"}],
-            "token 2: the same token is already used above",
-        ),
-        ([{"token": SECRET, "id": "ann", "scope": []}], 'got "scope"'),
-        ([{"id": "ann"}], "token 1: expected a string"),
-        ([SECRET], "token 1: expected a table"),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "complaint"), TABLES["unusable tokens"])
 def test_a_list_of_tokens_that_cannot_be_used_is_refused_without_quoting_one(tokens: Any, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         StaticTokens(tokens)
@@ -75,16 +62,7 @@ def test_a_list_of_tokens_that_cannot_be_used_is_refused_without_quoting_one(tok
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("t.toml", f'[[tokens]]\ntoken = "{SECRET}"\nid = "ann"\nscopes = ["read"]'),
-        ("t.toml", f'[tokens]\n{SECRET} = {{ id = "ann", scopes = ["read"] }}'),
-        ("t.toml", f'{SECRET} = {{ id = "ann", scopes = ["read"] }}'),
-        ("t.json", f'[{{"token": "{SECRET}", "id": "ann", "scopes": ["read"]}}]'),
-        ("t.json", f'{{"{SECRET}": {{"id": "ann", "scopes": ["read"]}}}}'),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), TABLES["files of tokens"])
 async def test_tokens_are_read_from_a_toml_or_json_file(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     tokens = StaticTokens.from_file(tmp_path / name)

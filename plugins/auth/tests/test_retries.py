@@ -1,52 +1,22 @@
 """When a request is sent again, and when it waits."""
 
 import email.utils
+import json
+from pathlib import Path
 
 import pytest
 
 from operad import ConfigError
 from operad_auth.http import RateLimits, RetryPolicy, retry_after
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 NOW = 1_800_000_000.0
 
 
-@pytest.mark.parametrize(
-    ("method", "status", "repeated"),
-    [
-        ("GET", 503, True), ("GET", None, True), ("GET", 500, False), ("GET", 404, False),
-        ("POST", 503, False), ("POST", None, False), ("POST", 429, False), ("DELETE", 502, True), ("OPTIONS", None, False),
-    ],
-)  # fmt: skip
-def test_by_default_what_http_calls_idempotent_is_repeated_after_a_passing_failure(method, status, repeated):
-    assert (RetryPolicy().wait(0, method, status) is not None) is repeated
-
-
-def test_what_says_itself_that_repeating_does_no_harm_is_repeated():
-    assert RetryPolicy().wait(0, "POST", 503, repeatable=True) is not None
-    assert RetryPolicy().wait(0, "POST", None, repeatable=True) is not None
-
-
-def test_a_method_can_be_repeated_after_further_statuses():
-    policy = RetryPolicy(also={"post": [429], "GET": [500]})
-    assert policy.wait(0, "POST", 429) is not None
-    assert policy.wait(0, "POST", 503) is None
-    assert policy.wait(0, "POST", None) is None
-    assert policy.wait(0, "GET", 500) is not None
-    assert policy.wait(0, "GET", 503) is not None
-
-
-def test_the_methods_and_statuses_can_be_others():
-    policy = RetryPolicy(methods=["post"], statuses=[500])
-    assert policy.wait(0, "POST", 500) is not None
-    assert policy.wait(0, "GET", 500) is None
-    assert policy.wait(0, "POST", 503) is None
-
-
-def test_the_attempts_end():
-    policy = RetryPolicy(attempts=2)
-    assert policy.wait(1, "GET", 503) is not None
-    assert policy.wait(2, "GET", 503) is None
-    assert RetryPolicy(attempts=0).wait(0, "GET") is None
+@pytest.mark.parametrize(("what", "options", "asked", "repeated"), TABLES["retries"])
+def test_a_request_is_repeated_if_its_policy_allows_it(what, options, asked, repeated):
+    given = {"attempt": 0, **asked}
+    assert (RetryPolicy(**options).wait(**given) is not None) is repeated
 
 
 def test_the_wait_is_what_the_answer_asks_for_unless_that_is_too_long():
@@ -67,16 +37,7 @@ def test_retry_after_holds_a_date():
     assert retry_after(email.utils.formatdate(NOW - 30, usegmt=True), NOW) == 0
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW) + 20)},
-        {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str((int(NOW) + 20) * 1000)},
-        {"x-rate-limit-remaining": "0", "x-rate-limit-reset": "20"},
-        {"ratelimit-remaining": " 0", "ratelimit-reset": "20"},
-        {"ratelimit": '"default";r=0;t=20'},
-    ],
-)
+@pytest.mark.parametrize("headers", TABLES["used limits"])
 def test_nothing_left_means_waiting_until_the_reset(headers):
     limits = RateLimits()
     limits.observe("a", 200, headers, NOW)
@@ -88,11 +49,7 @@ def test_nothing_left_means_waiting_until_the_reset(headers):
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        {}, {"x-ratelimit-remaining": "1", "x-ratelimit-reset": "20"}, {"x-ratelimit-remaining": "0"},
-        {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "6m0s"}, {"ratelimit": '"default";r=5;t=20'},
-        {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "nan"}, {"retry-after": "20"},
-    ],
+    TABLES["unused limits"],
 )  # fmt: skip
 def test_an_answer_that_does_not_say_so_makes_nobody_wait(headers):
     limits = RateLimits()

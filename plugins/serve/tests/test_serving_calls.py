@@ -360,10 +360,7 @@ async def test_a_large_answer_is_sent_in_parts(registry: OperationRegistry) -> N
         assert answer.headers["content-length"] == str(256 * 1024 + more)
 
 
-@pytest.mark.parametrize(
-    ("headers", "options", "seconds"),
-    TABLES["deadlines"],
-)
+@pytest.mark.parametrize(("headers", "options", "seconds"), TABLES["deadlines"])
 async def test_a_call_has_the_deadline_that_its_client_asks_for_up_to_a_bound(
     registry: OperationRegistry, headers: dict[str, str], options: dict[str, Any], seconds: int | None
 ) -> None:
@@ -382,10 +379,7 @@ async def test_a_call_has_the_deadline_that_its_client_asks_for_up_to_a_bound(
     assert json.loads(stream[0].data) == (round(seconds / 30) if headers and seconds else None)
 
 
-@pytest.mark.parametrize(
-    ("id", "seen"),
-    TABLES["last events"],
-)
+@pytest.mark.parametrize(("id", "seen"), TABLES["last events"])
 async def test_handlers_see_the_trace_and_the_last_event_of_a_request(
     registry: OperationRegistry, id: str, seen: str | None
 ) -> None:
@@ -435,10 +429,7 @@ def test_the_envelope_is_for_clients_that_name_its_type_alone(accept: str | None
     assert wants_envelope(accept) is wanted
 
 
-@pytest.mark.parametrize(
-    ("declared", "sent"),
-    TABLES["content types"],
-)
+@pytest.mark.parametrize(("declared", "sent"), TABLES["content types"])
 def test_binary_data_have_a_content_type_that_is_one(declared: Any, sent: str) -> None:
     body, content_type, _ = data_response(front_door.web_envelope(b"x", content_type=declared))
     assert (body, content_type.decode()) == (b"x", sent)

@@ -69,10 +69,7 @@ def test_a_query_string_that_cannot_be_decoded_is_400(query: str, complaint: str
     assert len(caught.value.detail) < 200
 
 
-@pytest.mark.parametrize(
-    ("node", "published"),
-    TABLES["published parameters"],
-)
+@pytest.mark.parametrize(("node", "published"), TABLES["published parameters"])
 def test_a_parameter_is_published_without_the_null_that_no_text_can_mean(node: Any, published: Any) -> None:
     (declared,) = (field.declaration() for field in form_with(node).fields.values())
     assert declared == {
@@ -92,10 +89,7 @@ def test_a_required_list_has_an_item_and_a_description_stands_at_the_parameter()
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("schema", "has_form"),
-    TABLES["forms of inputs"],
-)
+@pytest.mark.parametrize(("schema", "has_form"), TABLES["forms of inputs"])
 def test_an_input_of_declared_fields_has_a_form_as_a_query_string(schema: Any, has_form: bool) -> None:
     assert (form_of(schema) is not None) is has_form
     assert form_of(schema, "mutation") is None
@@ -171,10 +165,7 @@ async def test_a_path_item_says_nothing_that_its_operation_does_not_declare() ->
     assert "description" not in (await document(plain))["info"]
 
 
-@pytest.mark.parametrize(
-    ("schema", "required"),
-    TABLES["required bodies"],
-)
+@pytest.mark.parametrize(("schema", "required"), TABLES["required bodies"])
 async def test_a_body_is_required_if_an_empty_object_is_no_input(schema: Any, required: bool) -> None:
     found = await document(OperationSpec(namespace="a", name="n", input_schema=schema))
     assert found["paths"]["/operations/a.n"]["post"]["requestBody"]["required"] is required

@@ -340,10 +340,7 @@ async def test_a_host_that_takes_its_mount_off_without_a_word_is_understood(regi
         assert twice.get("status") == 404 or twice["servers"] == [{"url": "/"}]
 
 
-@pytest.mark.parametrize(
-    ("scope", "place"),
-    TABLES["places"],
-)
+@pytest.mark.parametrize(("scope", "place"), TABLES["places"])
 def test_a_place_is_a_root_and_a_path_whatever_the_host_makes_of_them(scope: Any, place: list[str]) -> None:
     raw = {"raw_path": scope["raw_path"].encode()} if "raw_path" in scope else {}
     assert place_of({**scope, **raw}) == tuple(place)
