@@ -6,20 +6,39 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from core.tests.kit import data_of, error_of, giving, op, registry_of, streaming
 from operad import (
     CallError,
     ErrorCode,
     OperationContext,
     OperationRegistry,
-    OperationSpec,
     Subscription,
     subscribe,
 )
 from operad_testing import assert_nothing_pending
+
+
+def ticks_of(handler: Any, **fields: Any) -> OperationRegistry:
+    return registry_of(op("ticks", handler, type="subscription", **fields))
+
+
+def ticks(handler: Any, **options: Any) -> Subscription:
+    """Subscribe to a handler."""
+    return ticks_of(handler).subscribe("t.ticks", **options)
+
+
+async def reading(ticker: Ticker) -> tuple[Subscription, asyncio.Task[tuple[list[Any], int]]]:
+    """Return a subscription and the task that waits for its first item."""
+    subscription = ticks(ticker)
+    reader = asyncio.create_task(read(subscription))
+    while not ticker.made:
+        await asyncio.sleep(0)
+    return subscription, reader
 
 
 class Ticker:
@@ -47,13 +66,6 @@ class Ticker:
             self.closed += 1
 
 
-def registry_of(handler: Any, **fields: Any) -> OperationRegistry:
-    registry = OperationRegistry()
-    spec = OperationSpec(namespace="s", name="ticks", type="subscription", **fields)
-    registry.register(spec, handler)
-    return registry
-
-
 async def read(subscription: Subscription) -> tuple[list[Any], int]:
     """Return the items, and how often this task was cancelled meanwhile."""
     seen = [envelope async for envelope in subscription]
@@ -73,22 +85,17 @@ async def settled(ticker: Ticker) -> None:
 
 async def test_a_stream_yields_envelopes_through_the_pipeline_and_ends() -> None:
     ticker = Ticker(items=3)
-    registry = registry_of(ticker, output_schema={"type": "string"})
-    envelopes = [envelope async for envelope in registry.subscribe("s.ticks")]
+    registry = ticks_of(ticker, output_schema={"type": "string"})
+    envelopes = [envelope async for envelope in registry.subscribe("t.ticks")]
     assert [envelope.data for envelope in envelopes] == ["0", "1", "2"]
-    assert {envelope.meta.operation_id for envelope in envelopes} == {"s.ticks"}
+    assert {envelope.meta.operation_id for envelope in envelopes} == {"t.ticks"}
     assert ticker.closed == 1
 
 
 async def test_subscribing_to_a_query_yields_its_one_envelope() -> None:
-    registry = OperationRegistry()
-
-    async def one(input: Any, context: Any) -> int:
-        return 1
-
-    registry.register(OperationSpec(namespace="s", name="one", type="query"), one)
-    assert [envelope.data async for envelope in registry.subscribe("s.one", timeout=5)] == [1]
-    assert [envelope.data async for envelope in subscribe(registry, "s.one")] == [1]
+    registry = registry_of(op("one", giving(1), type="query"))
+    assert await data_of(registry.subscribe("t.one", timeout=5)) == [1]
+    assert await data_of(subscribe(registry, "t.one")) == [1]
 
 
 async def test_a_handler_may_return_an_async_iterator() -> None:
@@ -97,8 +104,7 @@ async def test_a_handler_may_return_an_async_iterator() -> None:
     async def handler(input: Any, context: Any) -> Any:
         return ticker(input, context)
 
-    registry = registry_of(handler)
-    assert [envelope.data async for envelope in registry.subscribe("s.ticks")] == [0, 1]
+    assert await data_of(ticks(handler)) == [0, 1]
     assert ticker.closed == 1
 
 
@@ -106,7 +112,7 @@ async def test_break_closes_the_handler_at_once() -> None:
     ticker = Ticker()
     gc.disable()  # not when collected
     try:
-        async for envelope in registry_of(ticker).subscribe("s.ticks"):
+        async for envelope in ticks(ticker):
             if envelope.data == 3:
                 break
         await settled(ticker)
@@ -117,20 +123,15 @@ async def test_break_closes_the_handler_at_once() -> None:
 
 async def test_an_exception_in_the_loop_body_closes_the_handler() -> None:
     ticker = Ticker()
-    subscription = registry_of(ticker).subscribe("s.ticks")
-
-    async def read_one() -> None:
-        async for _ in subscription:
+    with suppress(ZeroDivisionError):
+        async for _ in ticks(ticker):
             raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await read_one()
     await settled(ticker)
 
 
 async def test_break_within_async_with_closes_once_and_waits_for_it() -> None:
     ticker = Ticker()
-    async with registry_of(ticker).subscribe("s.ticks") as subscription:
+    async with ticks(ticker) as subscription:
         async for _ in subscription:
             break
     assert ticker.closed == 1
@@ -139,7 +140,7 @@ async def test_break_within_async_with_closes_once_and_waits_for_it() -> None:
 
 async def test_aclose_is_idempotent_and_a_closed_stream_has_ended() -> None:
     ticker = Ticker()
-    subscription = registry_of(ticker).subscribe("s.ticks")
+    subscription = ticks(ticker)
     assert (await anext(subscription)).data == 0
     await asyncio.gather(subscription.aclose(), subscription.aclose())
     await subscription.aclose()
@@ -149,15 +150,15 @@ async def test_aclose_is_idempotent_and_a_closed_stream_has_ended() -> None:
 
 async def test_a_stream_that_nobody_read_can_be_closed_or_dropped() -> None:
     ticker = Ticker()
-    await registry_of(ticker).subscribe("s.ticks").aclose()
-    registry_of(ticker).subscribe("s.ticks")
+    await ticks(ticker).aclose()
+    ticks(ticker)
     assert ticker.made == 0
 
 
 async def test_the_first_item_of_a_loop_that_nobody_keeps() -> None:
     for first in (anext, lambda subscription: anext(aiter(subscription))):
         ticker = Ticker()
-        assert (await first(registry_of(ticker).subscribe("s.ticks"))).data == 0
+        assert (await first(ticks(ticker))).data == 0
         await settled(ticker)
 
 
@@ -166,9 +167,7 @@ async def test_the_first_item_of_a_loop_that_nobody_keeps() -> None:
 )
 async def test_aclose_from_another_task_ends_the_loop_of_the_reader(stubborn: bool) -> None:
     ticker = Ticker(pause=60, stubborn=stubborn)
-    subscription = registry_of(ticker).subscribe("s.ticks")
-    reader = asyncio.create_task(read(subscription))
-    await asyncio.sleep(0.01)
+    subscription, reader = await reading(ticker)
     await asyncio.gather(subscription.aclose(), subscription.aclose())
     assert ticker.closed == 1
     assert await reader == ([], 0)
@@ -177,9 +176,7 @@ async def test_aclose_from_another_task_ends_the_loop_of_the_reader(stubborn: bo
 @pytest.mark.parametrize("is_closed", [False, True], ids=["", "while it is closed"])
 async def test_a_reader_that_is_cancelled_closes_the_handler_and_stays_cancelled(is_closed: bool) -> None:
     ticker = Ticker(pause=60)
-    subscription = registry_of(ticker).subscribe("s.ticks")
-    reader = asyncio.create_task(read(subscription))
-    await asyncio.sleep(0.01)
+    subscription, reader = await reading(ticker)
     closing = asyncio.create_task(subscription.aclose() if is_closed else asyncio.sleep(0))
     await asyncio.sleep(0)
     reader.cancel()
@@ -190,22 +187,15 @@ async def test_a_reader_that_is_cancelled_closes_the_handler_and_stays_cancelled
 
 
 async def test_two_readers_at_once_are_refused() -> None:
-    subscription = registry_of(Ticker(pause=60)).subscribe("s.ticks")
-    reader = asyncio.create_task(subscription.__anext__())
-    await asyncio.sleep(0.01)
+    subscription, reader = await reading(Ticker(pause=60))
     with pytest.raises(RuntimeError, match="another task"):
         await anext(subscription)
     await subscription.aclose()
-    with pytest.raises(StopAsyncIteration):
-        await reader
+    assert await reader == ([], 0)
 
 
 async def test_an_error_ends_the_stream_as_a_call_error() -> None:
-    async def fail(input: Any, context: Any) -> AsyncIterator[int]:
-        yield 1
-        raise ValueError("broken")
-
-    subscription = registry_of(fail).subscribe("s.ticks")
+    subscription = ticks(streaming(1, ValueError("broken")))
     assert (await anext(subscription)).data == 1
     with pytest.raises(CallError, match="EXECUTION_ERROR: ValueError: broken"):
         await anext(subscription)
@@ -214,11 +204,11 @@ async def test_an_error_ends_the_stream_as_a_call_error() -> None:
 
 
 async def test_access_and_input_are_checked_when_the_first_item_is_asked_for() -> None:
-    registry = registry_of(Ticker(), access_control={"required_scopes": ["s"]}, input_schema={"type": "object"})
+    registry = ticks_of(Ticker(), access_control={"required_scopes": ["s"]}, input_schema={"type": "object"})
     for id, input, trusted, code in (
-        ("s.ticks", {}, False, "ACCESS_DENIED"),
-        ("s.ticks", [], True, "VALIDATION_ERROR"),
-        ("s.nothing", {}, False, "OPERATION_NOT_FOUND"),
+        ("t.ticks", {}, False, "ACCESS_DENIED"),
+        ("t.ticks", [], True, "VALIDATION_ERROR"),
+        ("t.nothing", {}, False, "OPERATION_NOT_FOUND"),
     ):
         with pytest.raises(CallError, match=code):
             await anext(registry.subscribe(id, input, OperationContext(trusted=trusted)))
@@ -237,23 +227,21 @@ async def test_the_timeout_bounds_the_wait_for_each_item_and_not_the_whole() -> 
         await asyncio.sleep(60)
 
     for seconds in (0.12, 1.0, 5.0):
-        subscription = registry_of(slowing).subscribe("s.ticks", timeout=seconds)
         seen: list[Any] = []
-        with pytest.raises(CallError) as caught:
-            await read_into(seen, subscription)
+        error = await error_of(read_into(seen, ticks(slowing, timeout=seconds)))
         if len(seen) == 4:  # on a busy machine one item may take long
             break
     assert seen == [0, 1, 2, 3]
-    assert caught.value.code == ErrorCode.TIMEOUT
-    assert caught.value.details is not None
-    assert set(caught.value.details) == {"deadline"}
+    assert error.code == ErrorCode.TIMEOUT
+    assert error.details is not None
+    assert set(error.details) == {"deadline"}
 
 
 async def test_the_consumer_may_take_its_time_between_items() -> None:
     for seconds in (0.05, 1.0, 5.0):
         seen: list[Any] = []
         try:
-            async for envelope in registry_of(Ticker(items=2)).subscribe("s.ticks", timeout=seconds):
+            async for envelope in ticks(Ticker(items=2), timeout=seconds):
                 seen.append(envelope.data)
                 await asyncio.sleep(2 * seconds)
         except CallError:  # on a busy machine an item that is there may take long
@@ -266,13 +254,10 @@ async def test_the_deadline_of_the_context_bounds_the_whole() -> None:
     for seconds in (0.06, 1.0, 5.0):
         ticker = Ticker(pause=0.01)
         context = OperationContext(deadline=(time.time() + seconds) * 1000)
-        with pytest.raises(CallError) as caught:
-            async for _ in registry_of(ticker).subscribe("s.ticks", {}, context):
-                pass
+        error = await error_of(data_of(ticks(ticker, context=context)))
         if ticker.made:  # on a busy machine its time may be up before it begins
             break
-    assert caught.value.code == ErrorCode.TIMEOUT
-    assert ticker.closed == 1
+    assert (error.code, ticker.closed) == (ErrorCode.TIMEOUT, 1)
 
 
 async def test_the_handler_s_code_runs_in_the_task_of_the_reader() -> None:
@@ -285,7 +270,7 @@ async def test_the_handler_s_code_runs_in_the_task_of_the_reader() -> None:
                 tasks.add(asyncio.current_task())
                 yield number
 
-    async with registry_of(grouped).subscribe("s.ticks") as subscription:
+    async with ticks(grouped) as subscription:
         for _ in range(2):
             await anext(subscription)
     assert tasks == {asyncio.current_task()}

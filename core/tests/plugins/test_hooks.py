@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 import attrs
 import pytest
 
+from core.tests.kit import data_of, error_of, giving, op, raising, registry_of, streaming
 from operad import (
     CallError,
     ConfigError,
@@ -23,16 +23,18 @@ from operad import (
 )
 from operad.auth import CredentialProvider, provider_of
 from operad.plugin import Interceptor, Server, Source, SourceContext, SourceSession, Table, TransportFactory
-from operad.transports import Capabilities
 from operad_testing import CallLog, StaticSource, make_plugin, plugins_of
 
-
-async def answer(input: Any, context: Any) -> Any:
-    return 42
+ANSWER = giving(42)
 
 
-def operation(name: str, handler: Any = answer, **spec: Any) -> Operation[..., Any]:
-    return Operation(OperationSpec(namespace="hook", name=name, **spec), handler)
+def operation(name: str, handler: Any = ANSWER, **spec: Any) -> Operation[..., Any]:
+    return op(f"hook.{name}", handler, **spec)
+
+
+def hooked(*operations: Any, **hooks: Any) -> OperationRegistry:
+    """Return a registry with operations and a plugin."""
+    return registry_of(*operations, plugins=[make_plugin("p", **hooks)])
 
 
 def test_every_hook_has_a_test() -> None:
@@ -50,9 +52,7 @@ def test_operad_search_makes_the_index_of_a_registry() -> None:
         def search(self, query: str, limit: int) -> list[str]:
             return self.ids[-limit:]
 
-    registry = OperationRegistry(plugins_of(make_plugin("p", operad_search=lambda: Last)))
-    registry.register(operation("a"))
-    registry.register(operation("b"))
+    registry = hooked(operation("a"), operation("b"), operad_search=lambda: Last)
     assert [spec.id for spec in registry.search("anything", 1)] == ["hook.b"]
 
 
@@ -68,10 +68,8 @@ async def test_operad_interceptors_stand_around_the_calls_that_they_match() -> N
         return [Interceptor(tap, match="hook.o*")]
 
     nothing = make_plugin("n", operad_interceptors=lambda: None)
-    plugins = plugins_of(make_plugin("p", operad_interceptors=tapping), nothing)
-    async with OperationRegistry(plugins) as registry:
-        registry.register(operation("one"))
-        registry.register(operation("two"))
+    plugins = [make_plugin("p", operad_interceptors=tapping), nothing]
+    async with registry_of(operation("one"), operation("two"), plugins=plugins) as registry:
         assert (await registry.execute("hook.one")).data == 42
         assert (await registry.execute("hook.two")).data == 42
     assert seen == [registry, "hook.one"]
@@ -81,11 +79,7 @@ async def test_operad_interceptors_stand_around_the_calls_that_they_match() -> N
     ("answer", "error", "says"),
     [
         (["tap"], PluginError, r"p\.operad_interceptors must return a list of Interceptor, got one with str"),
-        (
-            RuntimeError("boom"),
-            PluginError,
-            r"p\.operad_interceptors raised .*boom.*; fix the plugin or disable it",
-        ),
+        (RuntimeError("boom"), PluginError, r"p\.operad_interceptors raised .*boom.*; fix the plugin or disable"),
         (ConfigError("no such key"), ConfigError, "no such key"),
     ],
     ids=str,
@@ -97,7 +91,7 @@ def test_operad_interceptors_that_fail_make_no_registry(answer: Any, error: type
         return answer
 
     with pytest.raises(error, match=says):
-        OperationRegistry(plugins_of(make_plugin("p", operad_interceptors=operad_interceptors)))
+        hooked(operad_interceptors=operad_interceptors)
 
 
 @attrs.frozen
@@ -107,17 +101,12 @@ class HookMeta:
 
 
 async def test_operad_envelope_kinds_are_known_to_the_registry_that_has_the_plugin() -> None:
-    async def lose(input: Any, context: Any) -> Any:
-        return ResponseEnvelope("not an integer", HookMeta(lost=True))
-
-    lost = operation("lose", lose, output_schema={"type": "integer"})
-    kinds = make_plugin("p", operad_envelope_kinds=[EnvelopeKind("hook", HookMeta, lambda meta: meta.lost)])
-    async with OperationRegistry(plugins_of(kinds)) as registry:
-        registry.register(lost)
-        assert (await registry.execute("hook.lose")).data == "not an integer"  # an error envelope is not cast
-    async with OperationRegistry() as registry:
-        registry.register(lost)
-        assert (await registry.execute("hook.lose")).data == "not an integer"  # nor one of an unknown kind
+    made = ResponseEnvelope("not an integer", HookMeta(lost=True))
+    lost = operation("lose", giving(made), output_schema={"type": "integer"})
+    kinds = [EnvelopeKind("hook", HookMeta, lambda meta: meta.lost)]
+    for registry in (hooked(lost, operad_envelope_kinds=kinds), registry_of(lost)):
+        # An error envelope is not cast, nor is one of an unknown kind.
+        assert (await registry.execute("hook.lose")).data == "not an integer"
 
 
 async def test_operad_sources_load_by_name_with_their_options_and_close_with_the_registry() -> None:
@@ -132,14 +121,9 @@ async def test_operad_sources_load_by_name_with_their_options_and_close_with_the
         start: int = 0
 
     async def load(config: Config, context: SourceContext) -> SourceSession:
-        async def count(input: Any, context: Any) -> int:
-            return config.start + 1
+        return Session([op(f"{context.namespace}.count", giving(config.start + 1))])
 
-        return Session([Operation(OperationSpec(namespace=context.namespace or "?", name="count"), count)])
-
-    async with OperationRegistry(
-        plugins_of(make_plugin("p", operad_sources=[Source("p", load, Config)]))
-    ) as registry:
+    async with hooked(operad_sources=[Source("p", load, Config)]) as registry:
         (spec,) = await registry.load("p", namespace="seven", start=6)
         assert spec.id == "seven.count"
         assert (await registry.execute("seven.count")).data == 7
@@ -158,8 +142,8 @@ async def test_operad_resolve_operation_answers_ids_that_the_registry_does_not_h
         return resolve(operation_id)
 
     silent = make_plugin("a", operad_resolve_operation=lambda operation_id: None)
-    plugins = plugins_of(silent, make_plugin("b", operad_resolve_operation=aresolve if asynchronous else resolve))
-    async with OperationRegistry(plugins) as registry:
+    knowing = make_plugin("b", operad_resolve_operation=aresolve if asynchronous else resolve)
+    async with registry_of(plugins=[silent, knowing]) as registry:
         for timeout in (5, None):
             assert (await registry.execute("hook.found", timeout=timeout)).data == 42
         assert asked == ["hook.found"]  # the registry keeps it
@@ -174,24 +158,19 @@ async def test_operad_resolve_operation_that_raises_does_not_keep_the_next_plugi
     def works(operation_id: str) -> Any:
         return operation("found") if operation_id == "hook.found" else None
 
-    plugins = plugins_of(
-        make_plugin("a", operad_resolve_operation=broken), make_plugin("b", operad_resolve_operation=works)
-    )
-    async with OperationRegistry(plugins) as registry:
+    plugins = [make_plugin(f"p{made.__name__}", operad_resolve_operation=made) for made in (broken, works)]
+    async with registry_of(plugins=plugins) as registry:
         assert (await registry.execute("hook.found")).data == 42
-        with pytest.raises(CallError, match="the catalogue is on fire") as caught:
-            await registry.execute("hook.missing")
-        assert caught.value.code == "EXECUTION_ERROR"
+        error = await error_of(registry.execute("hook.missing"), "the catalogue is on fire")
+        assert error.code == "EXECUTION_ERROR"
 
 
 @pytest.mark.parametrize("answered", [operation("other"), "hook.found", 3])
 async def test_operad_resolve_operation_that_answers_something_else_is_passed_over(
     answered: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugins = plugins_of(make_plugin("a", operad_resolve_operation=lambda operation_id: answered))
-    async with OperationRegistry(plugins) as registry:
-        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
-            await registry.execute("hook.found")
+    with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+        await hooked(operad_resolve_operation=lambda operation_id: answered).execute("hook.found")
     made = answered.id if isinstance(answered, Operation) else type(answered).__name__
     assert f'expected operation "hook.found", got "{made}": ignored' in caplog.text
 
@@ -225,10 +204,9 @@ async def test_operad_credentials_gives_sources_the_credential_of_the_caller_of_
 
 
 async def test_operad_register_operations_fills_each_new_registry() -> None:
-    def register(registry: OperationRegistry) -> None:
-        registry.register(operation("ready"))
-
-    plugins = plugins_of(make_plugin("p", operad_register_operations=register))
+    plugins = plugins_of(
+        make_plugin("p", operad_register_operations=lambda registry: registry.register(operation("ready")))
+    )
     for _ in range(2):
         async with OperationRegistry(plugins) as registry:
             assert (await registry.execute("hook.ready")).data == 42
@@ -238,8 +216,7 @@ async def test_operad_operation_added_sees_operations_of_applications_and_source
     added: list[str] = []
     source = StaticSource("static", [operation("of_source")])
     observer = make_plugin("p", operad_operation_added=lambda spec: added.append(spec.id))
-    async with OperationRegistry(plugins_of(source, observer)) as registry:
-        registry.register(operation("of_application"))
+    async with registry_of(operation("of_application"), plugins=[source, observer]) as registry:
         await registry.load("static")
         source.change([operation("of_source"), operation("later")])
     assert added[:2] == ["hook.of_application", "hook.of_source"]
@@ -250,9 +227,8 @@ async def test_operad_operation_removed_sees_changes_and_the_end_of_a_source() -
     removed: list[str] = []
     source = StaticSource("static", [operation("one"), operation("two")])
     observer = make_plugin("p", operad_operation_removed=lambda spec: removed.append(spec.id))
-    async with OperationRegistry(plugins_of(source, observer)) as registry:
+    async with registry_of(operation("own"), plugins=[source, observer]) as registry:
         await registry.load("static")
-        registry.register(operation("own"))
         registry.unregister("hook.own")
         source.change([operation("two")])
         assert removed == ["hook.own", "hook.one"]
@@ -263,21 +239,12 @@ async def test_operad_operation_added_may_raise_without_harm(caplog: pytest.LogC
     def broken(spec: OperationSpec) -> None:
         raise RuntimeError("full")
 
-    async with OperationRegistry(plugins_of(make_plugin("p", operad_operation_added=broken))) as registry:
-        registry.register(operation("one"))
-        assert (await registry.execute("hook.one")).data == 42
+    assert (await hooked(operation("one"), operad_operation_added=broken).execute("hook.one")).data == 42
     assert "full" in caplog.text
 
 
 def test_operad_servers_are_found_by_name() -> None:
-    @attrs.frozen
-    class Config:
-        port: int = 0
-
-    async def serve(registry: Any, config: Any) -> None:
-        return None
-
-    server = Server("post", serve, Config)
+    server = Server("post", serve, HookMeta)
     assert plugins_of(make_plugin("p", operad_servers=[server])).server("post") is server
 
 
@@ -374,16 +341,11 @@ def test_a_call_map_that_cannot_be_made_names_its_plugin() -> None:
 def test_operad_transports_are_chosen_by_scheme_and_get_the_url() -> None:
     made = []
 
-    class Roof:
-        capabilities = Capabilities()
+    def roof(url: str, height: int = 0) -> Any:
+        made.append((url, height))
+        return Pigeons()
 
-        def __init__(self, url: str, height: int = 0) -> None:
-            made.append((url, height))
-
-        async def open(self, on_event: Any, on_link: Any) -> Any:
-            raise NotImplementedError
-
-    plugins = plugins_of(make_plugin("p", operad_transports=[TransportFactory(("roof", "roofs"), Roof)]))
+    plugins = plugins_of(make_plugin("p", operad_transports=[TransportFactory(("roof", "roofs"), roof)]))
     plugins.transport("roofs://a", height=3)
     assert made == [("roofs://a", 3)]
 
@@ -393,10 +355,7 @@ async def test_operad_call_started_sees_every_call_with_its_parent() -> None:
         return (await context.env.hook.inner()).data
 
     log = CallLog()
-    async with OperationRegistry(plugins_of(log)) as registry:
-        registry.register(operation("outer", outer))
-        registry.register(operation("inner"))
-        await registry.execute("hook.outer")
+    await registry_of(operation("outer", outer), operation("inner"), plugins=[log]).execute("hook.outer")
     first, second = log.started
     assert (first.operation_id, second.operation_id) == ("hook.outer", "hook.inner")
     assert (first.parent_request_id, second.parent_request_id) == (None, first.request_id)
@@ -404,22 +363,12 @@ async def test_operad_call_started_sees_every_call_with_its_parent() -> None:
 
 
 async def test_operad_call_finished_sees_the_outcome_of_results_errors_and_streams() -> None:
-    async def fail(input: Any, context: Any) -> Any:
-        raise ValueError("no")
-
-    async def count(input: Any, context: Any) -> AsyncIterator[int]:
-        for number in range(3):
-            yield number
-
     log = CallLog()
-    async with OperationRegistry(plugins_of(log)) as registry:
-        registry.register(operation("ok"))
-        registry.register(operation("fail", fail))
-        registry.register(operation("count", count, type="subscription"))
-        await registry.execute("hook.ok")
-        with pytest.raises(CallError):
-            await registry.execute("hook.fail")
-        assert [item.data async for item in registry.subscribe("hook.count")] == [0, 1, 2]
+    count = operation("count", streaming(0, 1, 2), type="subscription")
+    registry = registry_of(operation("ok"), operation("fail", raising(ValueError("no"))), count, plugins=[log])
+    await registry.execute("hook.ok")
+    await error_of(registry.execute("hook.fail"))
+    assert await data_of(registry.subscribe("hook.count")) == [0, 1, 2]
     outcomes = [(o.error and o.error.code, o.items) for _, o in log.finished]
     assert outcomes == [(None, 1), ("EXECUTION_ERROR", 0), (None, 3)]
     assert all(outcome.duration_ms >= 0 for _, outcome in log.finished)
@@ -430,9 +379,10 @@ async def test_operad_call_reported_sees_what_a_call_tells_while_it_runs() -> No
         context.report("retry", "503", attempt=1)
 
     log = CallLog()
-    async with OperationRegistry(plugins_of(log)) as registry:
-        registry.register(operation("tells", tells))
-        await registry.execute("hook.tells")
+    await registry_of(operation("tells", tells), plugins=[log]).execute("hook.tells")
     ((call, report),) = log.reported
     assert call.operation_id == "hook.tells"
     assert (report.kind, report.message, report.attributes) == ("retry", "503", {"attempt": 1})
+
+
+async def serve(registry: Any, config: Any) -> None: ...

@@ -48,8 +48,14 @@ class PigeonMeta:
 class Nowhere:
     capabilities = Capabilities()
 
-    async def open(self, on_event: Any, on_link: Any) -> Any:
-        raise NotImplementedError
+    async def open(self, on_event: Any, on_link: Any) -> Any: ...
+
+
+def all_of_pigeons() -> Plugins:
+    """Return plugins of which one contributes something to every hook."""
+    plugins = Plugins()
+    plugins.register(contributing_all(), "pigeon", distribution="operad-pigeon", version="1.2")
+    return plugins
 
 
 def unmarked(**members: Any) -> ModuleType:
@@ -78,9 +84,7 @@ def contributing_all() -> ModuleType:
 
 
 def assert_pristine(plugins: Plugins) -> None:
-    assert not plugins.sources
-    assert not plugins.servers
-    assert not plugins.transports
+    assert not any((plugins.sources, plugins.servers, plugins.transports))
     assert plugins.envelope_kinds.sources == ("local",)
     assert not plugins.implementations("operad_sources")
 
@@ -95,9 +99,9 @@ def refusal(plugins: Plugins, module: object, **origin: Any) -> str:
 
 
 def test_the_record_says_what_a_plugin_contributes() -> None:
-    plugins = Plugins()
-    record = plugins.register(contributing_all(), "pigeon", distribution="operad-pigeon", version="1.2")
-    assert plugins.records == (record,) == tuple(plugins)
+    plugins = all_of_pigeons()
+    (record,) = plugins.records
+    assert (record,) == tuple(plugins)
     assert record.to_wire() == {
         "name": "pigeon",
         "distribution": "operad-pigeon",
@@ -115,16 +119,19 @@ def test_the_record_says_what_a_plugin_contributes() -> None:
 
 
 def test_what_plugins_contribute_is_read_only() -> None:
-    plugins = Plugins()
-    plugins.register(contributing_all())
     with pytest.raises(TypeError):
-        plugins.sources["other"] = pigeon_source()  # type: ignore[index]  # what the test is about
+        all_of_pigeons().sources["other"] = pigeon_source()  # type: ignore[index]  # what the test is about
 
 
 def test_two_applications_do_not_share_plugins() -> None:
-    one, other = Plugins(), Plugins()
-    one.register(contributing_all())
+    other = Plugins()
+    all_of_pigeons()
     assert_pristine(other)
+
+
+def broken_source() -> ModuleType:
+    """Return a plugin that is refused, because what it returns is no list of sources."""
+    return plugin(operad_sources=lambda: [3])
 
 
 def test_an_object_can_be_a_plugin() -> None:
@@ -183,20 +190,13 @@ UNUSABLE = {
 @pytest.mark.parametrize("case", UNUSABLE)
 def test_a_hook_that_cannot_be_used_is_an_error_that_says_why(case: str) -> None:
     module, says = UNUSABLE[case]
-    plugins = Plugins()
-    assert re.search(says, refusal(plugins, module))
-    assert plugins.records[0].status == ("conflict" if case == "the kind of the core" else "failed")
-    assert_pristine(plugins)
+    refused(says, module, "conflict" if case == "the kind of the core" else "failed")
 
 
 @pytest.mark.parametrize("version", [2, 0, "1", None, 1.5])
 def test_a_plugin_for_another_api_version_is_incompatible(version: object) -> None:
-    plugins = Plugins()
-    error = refusal(plugins, plugin(operad_api_version=version, operad_sources=lambda: [pigeon_source()]))
-    assert plugins.records[0].status == "incompatible"
-    assert repr(version) in error
-    assert "expected 1" in error
-    assert_pristine(plugins)
+    module = plugin(operad_api_version=version, operad_sources=lambda: [pigeon_source()])
+    refused(f"expected 1, got {re.escape(repr(version))}", module, "incompatible")
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,7 @@ def test_a_plugin_for_another_api_version_is_incompatible(version: object) -> No
     ],
 )
 def test_a_hook_that_returns_something_else_is_an_error(returned: Any, says: str) -> None:
-    plugins = Plugins()
-    assert re.search(f"operad_sources.*{says}", refusal(plugins, plugin(operad_sources=lambda: returned)))
-    assert_pristine(plugins)
+    refused(f"operad_sources.*{says}", plugin(operad_sources=lambda: returned))
 
 
 def one_source() -> Iterator[Source]:
@@ -253,13 +251,7 @@ def test_a_hook_that_raises_takes_everything_of_its_plugin_along(raised: BaseExc
     def operad_servers() -> Any:
         raise raised
 
-    module = contributing_all()
-    module.operad_servers = hookimpl(operad_servers)  # type: ignore[attr-defined]  # made by plugin()
-    plugins = Plugins()
-    error = refusal(plugins, module)
-    assert type(raised).__name__ in error
-    assert plugins.records[0].status == "failed"
-    assert_pristine(plugins)
+    refused(type(raised).__name__, beside(contributing_all(), operad_servers=hookimpl(operad_servers)))
 
 
 def test_a_keyboard_interrupt_is_not_a_failed_plugin() -> None:
@@ -273,7 +265,7 @@ def test_a_keyboard_interrupt_is_not_a_failed_plugin() -> None:
 
 
 def test_a_plugin_that_was_refused_can_be_registered_once_it_is_mended() -> None:
-    module = plugin(operad_sources=lambda: [3])
+    module = broken_source()
     plugins = Plugins()
     refusal(plugins, module)
     module.operad_sources = hookimpl(lambda: [pigeon_source()])  # type: ignore[attr-defined]  # made by plugin()
@@ -291,15 +283,12 @@ def test_a_plugin_that_was_refused_can_be_registered_once_it_is_mended() -> None
     ],
 )
 def test_a_conflict_names_both_sides_and_leaves_the_first(hook: str, item: Any, claim: str) -> None:
-    plugins = Plugins()
-    plugins.register(contributing_all(), "pigeon", distribution="operad-pigeon", version="1.2")
+    plugins = all_of_pigeons()
     before = (dict(plugins.sources), dict(plugins.servers), dict(plugins.transports))
     called = plugins.implementations(hook)
     error = refusal(plugins, plugin(**{hook: lambda: [item]}), name="dove", distribution="dove", version="0.1")
     assert plugins.records[1].status == "conflict"
-    assert claim in error
-    assert '"pigeon" (operad-pigeon 1.2)' in error
-    assert '"dove" (dove 0.1)' in error
+    assert all(part in error for part in (claim, '"pigeon" (operad-pigeon 1.2)', '"dove" (dove 0.1)'))
     assert (plugins.sources, plugins.servers, plugins.transports) == before
     assert len(plugins.implementations(hook)) == len(called)
 
@@ -337,46 +326,52 @@ def test_a_plugin_object_need_not_be_hashable() -> None:
 def test_implementations_run_in_the_order_of_loading_within_first_and_last() -> None:
     plugins = Plugins()
     seen: list[str] = []
-
-    def noting(name: str) -> Any:
-        return lambda spec: seen.append(name)
-
     for name in ("last", "b", "c", "first"):
-        module = ModuleType(name)
         mark = hookimpl(tryfirst=name == "first", trylast=name == "last")
-        module.operad_operation_added = mark(noting(name))  # type: ignore[attr-defined]  # made here
-        plugins.register(module)
+        plugins.register(unmarked(operad_operation_added=mark(lambda spec, name=name: seen.append(name))), name)
     for implementation in plugins.implementations("operad_operation_added"):
         implementation(spec=None)
     assert seen == ["first", "b", "c", "last"]
 
 
-def test_a_plugin_that_fails_to_register_operations_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(registry: OperationRegistry) -> None:
-        raise RuntimeError("no loft")
-
-    def works(registry: OperationRegistry) -> None:
-        registry.register(OperationSpec(namespace="pigeon", name="fly"), lambda _, context: "away")
-
+@pytest.mark.parametrize(
+    ("source", "version", "says"),
+    [
+        ("openapi", "9", r'"x" \(operad-openapi 9\) is not loaded: .*list of Source'),
+        ("grpc", None, r'may offer it: "x" \(operad-openapi of unknown version\)'),
+    ],
+    ids=["because it is broken", "if nobody offers it"],
+)
+def test_what_is_missing_names_the_plugin_that_is_not_loaded(source: str, version: Any, says: str) -> None:
     plugins = Plugins()
-    plugins.register(plugin(operad_register_operations=broken), "a", distribution="operad-a", version="1")
-    plugins.register(plugin(operad_register_operations=works), "b")
-    assert [spec.id for spec in OperationRegistry(plugins).specs()] == ["pigeon.fly"]
+    refusal(plugins, broken_source(), name="x", distribution="operad-openapi", version=version)
+    with pytest.raises(PluginError, match=says):
+        plugins.source(source)
+
+
+def no_loft(*_: Any) -> None:
+    raise RuntimeError("no loft")
+
+
+def test_a_plugin_that_fails_to_register_operations_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    plugins = Plugins()
+    broken = plugin(operad_register_operations=lambda registry: no_loft())
+    plugins.register(broken, "a", distribution="operad-a", version="1")
+    fly = OperationSpec(namespace="pigeon", name="fly")
+    plugins.register(plugin(operad_register_operations=lambda registry: registry.register_spec(fly)), "b")
+    assert OperationRegistry(plugins).specs() == (fly,)
     assert '"a" (operad-a 1)' in caplog.text
     assert "no loft" in caplog.text
 
 
 def test_a_plugin_that_fails_to_add_commands_leaves_the_others() -> None:
-    def broken(cli: Any) -> None:
-        raise RuntimeError("no typer")
-
     plugins = Plugins()
-    plugins.register(plugin(operad_commands=broken), "a")
+    plugins.register(plugin(operad_commands=lambda cli: no_loft()), "a")
     plugins.register(plugin(operad_commands=lambda cli: cli.append("fly")), "b")
     cli: list[str] = []
     (error,) = plugins.add_commands(cli)
     assert cli == ["fly"]
-    assert 'plugin "a": operad_commands raised RuntimeError: no typer' in str(error)
+    assert 'plugin "a": operad_commands raised RuntimeError: no loft' in str(error)
 
 
 # --- looking up ----------------------------------------------------------------------------------
@@ -399,6 +394,14 @@ def test_what_is_missing_says_what_to_install(look: Any, install: str, monkeypat
         look(Plugins())
 
 
+def refused(says: str, module: object, status: str = "failed") -> None:
+    """Check that a plugin is refused for this reason, and leaves nothing behind."""
+    plugins = Plugins()
+    assert re.search(says, refusal(plugins, module))
+    assert plugins.records[0].status == status
+    assert_pristine(plugins)
+
+
 def test_what_is_missing_although_it_is_installed_says_how_to_load_it() -> None:
     says = r"openapi is installed but not loaded: use OperationRegistry\(load_plugins\(\)\) \(known: none\)"
     with pytest.raises(PluginError, match=says):
@@ -406,43 +409,24 @@ def test_what_is_missing_although_it_is_installed_says_how_to_load_it() -> None:
 
 
 def test_a_hook_is_checked_also_if_another_plugin_has_it() -> None:
-    plugins = Plugins()
-    plugins.register(contributing_all())
+    plugins = all_of_pigeons()
     assert "wrapper" in refusal(plugins, unmarked(operad_sources=hookimpl(wrapper, wrapper=True)), name="late")
     assert re.fullmatch(r"Plugins\(.*: loaded, late: failed\)", repr(plugins))
 
 
-def test_what_is_missing_because_its_plugin_is_broken_says_so() -> None:
-    plugins = Plugins()
-    refusal(plugins, plugin(operad_sources=lambda: [3]), name="x", distribution="operad-openapi", version="9")
-    with pytest.raises(PluginError, match=r'"x" \(operad-openapi 9\) is not loaded: .*list of Source'):
-        plugins.source("openapi")
-
-
 def test_what_is_missing_and_nearly_known_says_what_was_meant() -> None:
-    plugins = Plugins()
-    plugins.register(contributing_all())
     with pytest.raises(PluginError, match='did you mean "pigeon"'):
-        plugins.source("pidgeon")
-
-
-def test_what_nobody_offers_names_the_plugins_that_are_not_loaded() -> None:
-    plugins = Plugins()
-    refusal(plugins, plugin(operad_sources=lambda: [3]), name="x", distribution="operad-x")
-    with pytest.raises(PluginError, match=r'may offer it: "x" \(operad-x of unknown version\)'):
-        plugins.source("grpc")
+        all_of_pigeons().source("pidgeon")
 
 
 def test_a_broken_plugin_states_how_to_leave_it_out_if_it_was_installed() -> None:
-    broken = plugin(operad_sources=lambda: [3])
-    error = refusal(Plugins(), broken, name="x", distribution="operad-x")
+    error = refusal(Plugins(), broken_source(), name="x", distribution="operad-x")
     assert error.endswith("; upgrade operad-x, report it to its author, or disable it: OPERAD_DISABLE_PLUGINS=x")
-    assert refusal(Plugins(), broken, name="x").endswith("got a list with int")
+    assert refusal(Plugins(), broken_source(), name="x").endswith("got a list with int")
 
 
 def test_a_transport_is_chosen_by_its_scheme_in_any_case() -> None:
-    plugins = Plugins()
-    plugins.register(contributing_all())
+    plugins = all_of_pigeons()
     assert isinstance(plugins.transport("LOFT://roof"), Nowhere)
     with pytest.raises(PluginError, match="scheme://"):
         plugins.transport("roof")
@@ -483,28 +467,27 @@ def test_a_config_type_may_be_a_function_that_is_asked_when_it_is_needed() -> No
 
 @pytest.mark.parametrize("config_type", [dict, int, None, Config()])
 def test_a_config_type_has_to_be_an_attrs_class(config_type: Any) -> None:
-    with pytest.raises(TypeError, match='"pigeon": config_type must be an attrs class'):
-        Source("pigeon", load, config_type)
-    with pytest.raises(TypeError, match='"pigeon": config_type must be an attrs class'):
-        Server("pigeon", serve, config_type)
+    for made in (lambda: Source("pigeon", load, config_type), lambda: Server("pigeon", serve, config_type)):
+        with pytest.raises(TypeError, match='"pigeon": config_type must be an attrs class'):
+            made()
 
 
-async def test_a_source_that_raises_anything_becomes_a_source_error() -> None:
-    async def broken(config: Any, context: SourceContext) -> SourceSession:
-        raise KeyError("loft")
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (KeyError("loft"), r"source \"pigeon\" raised KeyError: 'loft' at .*test_plugins\.py:\d+"),
+        ([], "must return a SourceSession, got list"),
+    ],
+    ids=["it raises", "it returns no session"],
+)
+async def test_a_source_that_makes_no_session_becomes_a_source_error(result: Any, says: str) -> None:
+    async def load(config: Any, context: SourceContext) -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    source = Source("pigeon", broken, Config)
-    with pytest.raises(SourceError, match=r"source \"pigeon\" raised KeyError: 'loft' at .*test_plugins\.py:\d+"):
-        await source.open(Config(), SourceContext(plugins=Plugins()))
-
-
-async def test_a_source_that_returns_no_session_is_named() -> None:
-    async def wrong(config: Any, context: SourceContext) -> Any:
-        return []
-
-    source = Source("pigeon", wrong, Config)
-    with pytest.raises(SourceError, match="must return a SourceSession, got list"):
-        await source.open(Config(), SourceContext(plugins=Plugins()))
+    with pytest.raises(SourceError, match=says):
+        await Source("pigeon", load, Config).open(Config(), SourceContext(plugins=Plugins()))
 
 
 async def test_a_session_need_not_inherit() -> None:
@@ -518,13 +501,12 @@ async def test_a_session_need_not_inherit() -> None:
 
 def test_threads_that_ask_a_fresh_object_at_the_same_time_share_its_hooks() -> None:
     plugins = Plugins()
+
+    def register(number: int) -> str:
+        return plugins.register(plugin(operad_operation_added=lambda spec: None), str(number)).status
+
     with ThreadPoolExecutor(4) as pool:
-        found = list(
-            pool.map(
-                lambda n: plugins.register(plugin(operad_operation_added=lambda spec: None), str(n)), range(4)
-            )
-        )
-    assert [record.status for record in found] == ["loaded"] * 4
+        assert list(pool.map(register, range(4))) == ["loaded"] * 4
     assert len(plugins.implementations("operad_operation_added")) == 4
 
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
+from core.tests.kit import data_of, echo, error_of, raising, spec, streaming, until
 from operad import (
     AccessControl,
     CallError,
     Identity,
-    Operation,
     OperationContext,
     OperationRegistry,
-    OperationSpec,
     ResponseEnvelope,
     local_envelope,
     operation,
@@ -28,10 +27,6 @@ INTEGER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required
 ANN = Identity("ann", ["write"])
 
 
-async def echo(input: Any, context: OperationContext) -> Any:
-    return input
-
-
 async def who(input: Any, context: OperationContext) -> Any:
     return None if context.identity is None else context.identity.id
 
@@ -41,11 +36,23 @@ async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
         yield number
 
 
-def registry_of(**handlers: Any) -> OperationRegistry:
+def registry_of(*interceptors: Any, **handlers: Any) -> OperationRegistry:
     registry = OperationRegistry()
     for name, handler in handlers.items():
-        registry.register(OperationSpec(namespace="t", name=name, type="query", input_schema=INTEGER), handler)
+        registry.register(spec(name, type="query", input_schema=INTEGER), handler)
+    for each in interceptors:
+        registry.use(each)
     return registry
+
+
+def passing(change: Callable[[InterceptedCall], Any] = lambda call: call, items: Any = lambda item: item) -> Any:
+    """Return an interceptor of streams that changes the call or the items."""
+
+    async def tap(call: InterceptedCall, proceed: Any) -> Any:
+        async for envelope in proceed(change(call)):
+            yield items(envelope)
+
+    return tap
 
 
 def named(name: str, log: list[str]) -> Callable[..., Any]:
@@ -71,7 +78,7 @@ async def test_they_stand_from_the_outside_in_by_order_plugins_first_then_as_the
     outer = Interceptor(named("outer", log), order=-1)
     plugin = make_plugin("p", operad_interceptors=[Interceptor(named("plugin", log)), outer])
     registry = OperationRegistry(plugins_of(plugin))
-    registry.register(OperationSpec(namespace="t", name="echo"), echo)
+    registry.register(spec("echo"), echo)
     await registry.execute("t.echo")
     assert log[:2] == ["outer in", "plugin in"]
     log.clear()
@@ -109,9 +116,7 @@ async def test_one_may_change_what_comes_and_what_goes_or_answer_itself() -> Non
             return local_envelope("seven", call.spec.id)
         return await proceed(call)
 
-    registry = registry_of(echo=echo)
-    registry.use(seven)
-    registry.use(double)
+    registry = registry_of(seven, double, echo=echo)
     assert (await registry.execute("t.echo", {"n": 2})).data == [{"n": 4}]
     assert (await registry.execute("t.echo", {"n": 7})).data == "seven"
 
@@ -130,19 +135,14 @@ async def test_an_input_that_an_interceptor_changed_is_validated_again(tap: Any)
     async def run(input: Any, context: OperationContext) -> None:
         ran.append(input)
 
-    registry = registry_of(run=run)
-    registry.use(tap)
-    with pytest.raises(CallError, match="invalid input") as caught:
-        await registry.execute("t.run", {"n": 1})
-    assert caught.value.code == "VALIDATION_ERROR"
-    assert ran == []
+    error = await error_of(registry_of(tap, run=run).execute("t.run", {"n": 1}), "invalid input")
+    assert (error.code, ran) == ("VALIDATION_ERROR", [])
 
 
 async def test_another_identity_is_checked_again_and_counts() -> None:
-    registry = OperationRegistry()
-    guard = AccessControl(required_scopes=["write"])
-    registry.register(OperationSpec(namespace="t", name="guarded", access_control=guard), who)
-    registry.register(OperationSpec(namespace="t", name="open"), who)
+    registry = registry_of()
+    registry.register(spec("guarded", access_control=AccessControl(required_scopes=["write"])), who)
+    registry.register(spec("open"), who)
     remove = registry.use(evolving(identity=Identity("bob")))
     context = OperationContext(identity=ANN)
     with pytest.raises(CallError, match="^ACCESS_DENIED"):
@@ -164,29 +164,23 @@ async def test_none_can_make_a_call_trusted_or_one_of_another_operation(way: str
         elif way == "context":
             call = call.evolve(context=OperationContext(trusted=True), identity=Identity("root"))
         elif way == "spec":
-            call = InterceptedCall(OperationSpec(namespace="t", name="x"), call.input, call.context)
+            call = InterceptedCall(spec("x"), call.input, call.context)
         else:
             call.context.trusted = True
             call.context.identity = Identity("root")
         return await proceed(call)
 
-    registry = registry_of(echo=echo)
-    registry.use(trust)
-    with pytest.raises(CallError, match="trusted") as caught:
-        await registry.execute("t.echo", {"n": 1})
-    assert caught.value.code == "EXECUTION_ERROR"
+    error = await error_of(registry_of(trust, echo=echo).execute("t.echo", {"n": 1}), "trusted")
+    assert error.code == "EXECUTION_ERROR"
 
 
 async def test_access_and_input_are_checked_before_any_of_them() -> None:
     log: list[str] = []
-    registry = OperationRegistry()
+    registry = registry_of(named("tap", log))
     guard = AccessControl(required_scopes=["write"])
-    spec = OperationSpec(namespace="t", name="guarded", access_control=guard, input_schema=INTEGER)
-    registry.register(spec, echo)
-    registry.use(named("tap", log))
+    registry.register(spec("guarded", access_control=guard, input_schema=INTEGER), echo)
     for input, context in [({"n": 1}, None), ({"n": "x"}, OperationContext(trusted=True))]:
-        with pytest.raises(CallError):
-            await registry.execute("t.guarded", input, context)
+        await error_of(registry.execute("t.guarded", input, context))
     assert log == []
 
 
@@ -201,11 +195,10 @@ async def test_going_on_twice_is_for_what_may_run_again() -> None:
         runs.append(context)
         return len(runs)
 
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="t", name="query", type="query"), run)
-    registry.register(OperationSpec(namespace="t", name="put", type="mutation", idempotent=True), run)
-    registry.register(OperationSpec(namespace="t", name="post", type="mutation"), run)
-    registry.use(again)
+    registry = registry_of(again)
+    registry.register(spec("query", type="query"), run)
+    registry.register(spec("put", type="mutation", idempotent=True), run)
+    registry.register(spec("post", type="mutation"), run)
     assert (await registry.execute("t.query")).data == 2
     assert (await registry.execute("t.put")).data == 4
     with pytest.raises(CallError, match="only queries and idempotent mutations may run again"):
@@ -215,9 +208,6 @@ async def test_going_on_twice_is_for_what_may_run_again() -> None:
 
 async def test_they_see_call_errors_only_and_theirs_pass_as_they_are() -> None:
     seen: list[str] = []
-
-    async def boom(input: Any, context: Any) -> Any:
-        raise KeyError("secret")
 
     async def nested(input: Any, context: Any) -> Any:
         return await context.env["t.absent"]({})
@@ -234,13 +224,9 @@ async def test_they_see_call_errors_only_and_theirs_pass_as_they_are() -> None:
             raise CallError("OVERLOADED", "come back later")
         return await proceed(call)
 
-    registry = registry_of(boom=boom, nested=nested, echo=echo)
-    registry.use(refuse)
-    registry.use(watch)
+    registry = registry_of(refuse, watch, boom=raising(KeyError("secret")), nested=nested, echo=echo)
     for name, code in [("boom", "EXECUTION_ERROR"), ("nested", "EXECUTION_ERROR"), ("echo", "OVERLOADED")]:
-        with pytest.raises(CallError) as caught:
-            await registry.execute(f"t.{name}", {"n": 1})
-        assert caught.value.code == code
+        assert (await error_of(registry.execute(f"t.{name}", {"n": 1}))).code == code
     assert seen == ["CallError EXECUTION_ERROR", "CallError EXECUTION_ERROR"]
 
 
@@ -249,21 +235,14 @@ async def test_what_is_no_envelope_is_no_answer(answer: Any) -> None:
     async def tap(call: InterceptedCall, proceed: Any) -> Any:
         return answer
 
-    registry = registry_of(echo=echo)
-    registry.use(tap)
     with pytest.raises(CallError, match=f"must return a ResponseEnvelope, got {type(answer).__name__}"):
-        await registry.execute("t.echo", {"n": 1})
+        await registry_of(tap, echo=echo).execute("t.echo", {"n": 1})
 
 
 async def test_what_they_raise_by_mistake_is_an_error_of_the_call() -> None:
-    async def broken(call: InterceptedCall, proceed: Any) -> Any:
-        raise ZeroDivisionError("oops")
-
-    registry = registry_of(echo=echo)
-    registry.use(broken)
-    with pytest.raises(CallError, match="oops") as caught:
-        await registry.execute("t.echo", {"n": 1})
-    assert (caught.value.code, caught.value.undeclared) == ("EXECUTION_ERROR", True)
+    registry = registry_of(raising(ZeroDivisionError("oops")), echo=echo)
+    error = await error_of(registry.execute("t.echo", {"n": 1}), "oops")
+    assert (error.code, error.undeclared) == ("EXECUTION_ERROR", True)
 
 
 def test_only_what_can_be_awaited_is_taken() -> None:
@@ -284,23 +263,18 @@ def test_only_what_can_be_awaited_is_taken() -> None:
 
 
 async def test_they_run_under_the_deadline_and_may_shorten_it_but_not_more() -> None:
-    async def slow(input: Any, context: OperationContext) -> Any:
+    async def slow(input: Any, context: Any) -> Any:
         await asyncio.sleep(30)
 
-    async def soon(call: InterceptedCall, proceed: Any) -> Any:
-        return await proceed(call.evolve(deadline=time.time() * 1000 + 20))
+    def ending(ms: float) -> Any:
+        async def tap(call: InterceptedCall, proceed: Any) -> Any:
+            return await proceed(call.evolve(deadline=time.time() * 1000 + ms))
 
-    async def later(call: InterceptedCall, proceed: Any) -> Any:
-        return await proceed(call.evolve(deadline=time.time() * 1000 + 60_000))
+        return tap
 
-    async def waiting(call: InterceptedCall, proceed: Any) -> Any:
-        await asyncio.sleep(30)
-
-    for tap, timeout in [(soon, 30.0), (soon, None), (later, 0.02), (waiting, 0.02)]:
-        registry = registry_of(slow=slow)
-        registry.use(tap)
+    for tap, timeout in [(ending(20), 30.0), (ending(20), None), (ending(60_000), 0.02), (slow, 0.02)]:
         with pytest.raises(CallError, match="^TIMEOUT"):
-            await registry.execute("t.slow", {"n": 1}, timeout=timeout)
+            await registry_of(tap, slow=slow).execute("t.slow", {"n": 1}, timeout=timeout)
 
 
 async def test_a_cancelled_call_is_cancelled_in_its_own_task() -> None:
@@ -311,16 +285,12 @@ async def test_a_cancelled_call_is_cancelled_in_its_own_task() -> None:
         tasks.append(asyncio.current_task())
         await asyncio.sleep(30)
 
-    registry = registry_of(slow=slow)
-    registry.use(named("tap", log))
-    call = asyncio.create_task(registry.execute("t.slow", {"n": 1}))
-    while not tasks:
-        await asyncio.sleep(0)
+    call = asyncio.create_task(registry_of(named("tap", log), slow=slow).execute("t.slow", {"n": 1}))
+    await until(lambda: tasks)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert tasks == [call]
-    assert log == ["tap in", "tap out"]
+    assert (tasks, log) == ([call], ["tap in", "tap out"])
 
 
 async def test_nested_calls_pass_through_them_and_observers_see_the_outcome() -> None:
@@ -353,26 +323,24 @@ async def test_nested_calls_pass_through_them_and_observers_see_the_outcome() ->
 
 async def test_operations_that_a_source_changes_find_theirs_again() -> None:
     log: list[str] = []
-    registry = registry_of(echo=echo)
-    registry.use(named("tap", log))
+    registry = registry_of(named("tap", log), echo=echo)
     await registry.execute("t.echo", {"n": 1})
-    spec = OperationSpec(namespace="t", name="echo")
-    registry.register(spec, who, replace=True)
-    registry.register(Operation(OperationSpec(namespace="t", name="new"), who))
+    registry.register(spec("echo"), who, replace=True)
+    registry.register(spec("new"), who)
     await registry.execute("t.echo")
     await registry.execute("t.new")
     assert log == ["tap in", "tap out"] * 3
 
 
-# --- streams ---------------------------------------------------------------------------------------------
-
-
-def streaming(handler: Any = count) -> OperationRegistry:
+def streams_of(handler: Any, *interceptors: Any, call: Any = None) -> OperationRegistry:
     registry = OperationRegistry()
-    registry.register(
-        OperationSpec(namespace="t", name="count", type="subscription", input_schema=INTEGER), handler
-    )
+    registry.register(spec("count", type="subscription", input_schema=INTEGER), handler)
+    for each in interceptors:
+        registry.use(call, subscribe=each)
     return registry
+
+
+# --- streams ---------------------------------------------------------------------------------------------
 
 
 async def test_streams_have_interceptors_of_their_own() -> None:
@@ -383,9 +351,8 @@ async def test_streams_have_interceptors_of_their_own() -> None:
             if envelope.data % 2 == 0:
                 yield envelope
 
-    registry = streaming()
-    registry.use(named("call", log), subscribe=even)
-    assert [envelope.data async for envelope in registry.subscribe("t.count", {"n": 6})] == [0, 2, 4, 6]
+    registry = streams_of(count, even, call=named("call", log))
+    assert await data_of(registry.subscribe("t.count", {"n": 6})) == [0, 2, 4, 6]
     assert log == []
     assert (await registry.execute("t.count", {"n": 6})).data == 0
     assert log == ["call in", "call out"]
@@ -417,10 +384,7 @@ async def test_a_stream_that_is_left_closes_what_they_opened() -> None:
 
         return through
 
-    registry = streaming(forever(closed))
-    registry.use(subscribe=tap("outer"))
-    registry.use(subscribe=tap("inner"))
-    stream = registry.subscribe("t.count", {"n": 1})
+    stream = streams_of(forever(closed), tap("outer"), tap("inner")).subscribe("t.count", {"n": 1})
     assert (await anext(stream)).data == 1
     await stream.aclose()
     assert closed == ["outer", "inner", "handler"]
@@ -444,9 +408,7 @@ async def test_a_stream_that_is_left_closes_what_they_opened_though_one_of_them_
             yield local_envelope(2, "t.count")
 
     for tap in (broken, stubborn):
-        registry = streaming(forever(closed))
-        registry.use(subscribe=tap)
-        stream = registry.subscribe("t.count", {"n": 1})
+        stream = streams_of(forever(closed), tap).subscribe("t.count", {"n": 1})
         assert (await anext(stream)).data == 1
         with pytest.raises((ValueError, RuntimeError)):
             await stream.aclose()
@@ -458,42 +420,24 @@ async def test_streams_are_checked_bounded_and_answer_envelopes_too() -> None:
         yield 0
         await asyncio.sleep(30)
 
-    async def first(registry: OperationRegistry, **options: Any) -> Any:
-        return [envelope.data async for envelope in registry.subscribe("t.count", {"n": 2}, **options)]
-
-    def through(change: Callable[[InterceptedCall], Any], items: Callable[[Any], Any] = lambda item: item) -> Any:
-        async def tap(call: InterceptedCall, proceed: Any) -> Any:
-            async for envelope in proceed(change(call)):
-                yield items(envelope)
-
-        return tap
-
     async def again(call: InterceptedCall, proceed: Any) -> Any:
-        async for envelope in proceed(call):
-            yield envelope
-        async for envelope in proceed(call):
-            yield envelope
+        for _ in range(2):
+            async for envelope in proceed(call):
+                yield envelope
 
-    for handler, tap, options, code in [
-        (count, through(lambda call: call.evolve(input={"n": "x"})), {}, "VALIDATION_ERROR"),
-        (count, through(lambda call: call.evolve(trusted=True)), {}, "EXECUTION_ERROR"),
-        (count, through(lambda call: call, lambda item: item.data), {}, "EXECUTION_ERROR"),
-        (count, again, {}, "EXECUTION_ERROR"),
-        (slow, through(lambda call: call), {"timeout": 0.02}, "TIMEOUT"),
+    for handler, tap, timeout, code in [
+        (count, passing(lambda call: call.evolve(input={"n": "x"})), None, "VALIDATION_ERROR"),
+        (count, passing(lambda call: call.evolve(trusted=True)), None, "EXECUTION_ERROR"),
+        (count, passing(items=lambda item: item.data), None, "EXECUTION_ERROR"),
+        (count, again, None, "EXECUTION_ERROR"),
+        (slow, passing(), 0.02, "TIMEOUT"),
     ]:
-        registry = streaming(handler)
-        registry.use(subscribe=tap)
-        with pytest.raises(CallError) as caught:
-            await first(registry, **options)
-        assert caught.value.code == code
+        items = streams_of(handler, tap).subscribe("t.count", {"n": 2}, timeout=timeout)
+        assert (await error_of(data_of(items))).code == code
 
 
 async def test_a_handlers_error_in_a_stream_is_a_call_error_for_them() -> None:
     seen: list[str] = []
-
-    async def breaks(input: Any, context: Any) -> AsyncIterator[int]:
-        yield 0
-        raise KeyError("x")
 
     async def watch(call: InterceptedCall, proceed: Any) -> Any:
         try:
@@ -503,13 +447,10 @@ async def test_a_handlers_error_in_a_stream_is_a_call_error_for_them() -> None:
             seen.append(error.code)
             raise CallError("BROKEN", "the stream broke") from error
 
-    registry = streaming(breaks)
-    registry.use(subscribe=watch)
-    stream = registry.subscribe("t.count", {"n": 1})
+    stream = streams_of(streaming(0, KeyError("x")), watch).subscribe("t.count", {"n": 1})
     assert (await anext(stream)).data == 0
-    with pytest.raises(CallError, match="the stream broke") as caught:
-        await anext(stream)
-    assert (caught.value.code, seen) == ("BROKEN", ["EXECUTION_ERROR"])
+    assert (await error_of(anext(stream), "the stream broke")).code == "BROKEN"
+    assert seen == ["EXECUTION_ERROR"]
 
 
 async def test_going_on_with_what_is_no_call_and_changing_one_in_place_are_told(caplog: Any) -> None:
@@ -546,9 +487,7 @@ async def test_a_kept_proceed_runs_no_handler_after_the_call_has_ended(is_starte
         kept.append(proceed(call) if is_started else lambda: proceed(call))
         return local_envelope("mine", "t.op")
 
-    registry = registry_of(op=handler)
-    registry.use(tap)
-    assert (await registry.execute("t.op", {"n": 1})).data == "mine"
+    assert (await registry_of(tap, op=handler).execute("t.op", {"n": 1})).data == "mine"
     with pytest.raises(RuntimeError, match="after the call had ended"):
         await (kept.pop() if is_started else kept.pop()())
     assert ran == []
@@ -561,9 +500,7 @@ async def test_a_kept_proceed_of_a_stream_opens_nothing_after_the_stream_has_end
         kept.append(lambda: proceed(call))
         yield local_envelope("mine", "t.op")
 
-    registry = streaming()
-    registry.use(subscribe=tap)
-    assert [envelope.data async for envelope in registry.subscribe("t.count", {"n": 1})] == ["mine"]
+    assert await data_of(streams_of(count, tap).subscribe("t.count", {"n": 1})) == ["mine"]
     with pytest.raises(RuntimeError, match="after the call had ended"):
         kept.pop()()
 
@@ -583,12 +520,7 @@ async def test_an_interceptor_that_sets_a_field_of_the_input_does_not_change_the
             yield envelope
 
     given = {"n": 1, "file": b"x"}
-    async with OperationRegistry() as registry:
-        registry.register(OperationSpec(namespace="t", name="op", type="subscription"), items)
-        registry.use(tap, subscribe=taps)
-        if ways == "execute":
-            envelope = await registry.execute("t.op", given)
-        else:
-            envelope = await anext(registry.subscribe("t.op", given))
-    assert envelope.data == {"n": 2, "file": b"x"}
+    async with streams_of(items, taps, call=tap) as registry:
+        calling = registry.execute if ways == "execute" else lambda *call: anext(registry.subscribe(*call))
+        assert (await calling("t.count", given)).data == {"n": 2, "file": b"x"}
     assert given == {"n": 1, "file": b"x"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import pickle
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +11,8 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
-from operad import CallError, EnvelopeKind, OperationRegistry, OperationSpec, ResponseEnvelope, local_envelope
+from core.tests.kit import error_of, giving, spec
+from operad import EnvelopeKind, OperationRegistry, ResponseEnvelope, local_envelope
 from operad.envelopes import EnvelopeKinds, OpaqueMeta
 from operad.registry.pipeline import ResultPipeline
 from operad_schema import from_schema
@@ -22,11 +22,9 @@ TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 INTEGER = {"type": "integer"}
 PET = {
-    "type": "object",
+    "type": "object", "required": ["id"], "additionalProperties": False,
     "properties": {"id": {"type": "integer"}, "tags": {"type": "array", "default": []}},
-    "required": ["id"],
-    "additionalProperties": False,
-}
+}  # fmt: skip
 
 
 @attrs.frozen
@@ -41,11 +39,8 @@ def plugins() -> Any:
 
 
 async def result_of(result: Any, schema: Any = None, **switches: Any) -> ResponseEnvelope[Any]:
-    async def handler(input: Any, context: Any) -> Any:
-        return result
-
     registry = OperationRegistry(plugins(), **switches)
-    registry.register(OperationSpec(namespace="p", name="f", output_schema=schema), handler)
+    registry.register(spec("p.f", output_schema=schema), giving(result))
     return await registry.execute("p.f")
 
 
@@ -99,9 +94,7 @@ async def test_an_envelope_of_a_source_that_nobody_declared_passes_uncast(
 async def test_a_mismatch_is_logged_with_id_and_paths_and_the_data_are_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        envelope = await result_of({"id": "seven"}, PET)
-    assert envelope.data["id"] == "seven"
+    assert (await result_of({"id": "seven"}, PET)).data["id"] == "seven"
     (record,) = caplog.records
     assert '"p.f"' in record.getMessage()
     assert "$.id" in record.getMessage()
@@ -129,20 +122,16 @@ async def test_a_value_that_a_completing_cast_made_up_is_logged(caplog: pytest.L
 
 
 async def test_on_mismatch_raise_and_ignore(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(CallError, match="EXECUTION_ERROR.*does not match") as caught:
-        await result_of({"id": "seven"}, PET, on_mismatch="raise")
-    assert caught.value.details is not None
-    assert caught.value.details["errors"][0]["path"] == "$.id"
+    error = await error_of(result_of({"id": "seven"}, PET, on_mismatch="raise"), "EXECUTION_ERROR.*does not match")
+    assert error.details["errors"][0]["path"] == "$.id"
     assert (await result_of({"id": "seven"}, PET, on_mismatch="ignore")).data["id"] == "seven"
     assert not caplog.records
 
 
 async def test_normalize_off_leaves_data_alone_but_checks_them(caplog: pytest.LogCaptureFixture) -> None:
-    assert (await result_of("7", INTEGER, normalize="off")).data == "7"
-    assert len(caplog.records) == 1
-    assert (await result_of(7, INTEGER, normalize="off")).data == 7
-    assert (await result_of("7", INTEGER, normalize="off", on_mismatch="ignore")).data == "7"
-    assert len(caplog.records) == 1
+    for given, options in (("7", {}), (7, {}), ("7", {"on_mismatch": "ignore"})):
+        assert (await result_of(given, INTEGER, normalize="off", **options)).data == given
+        assert len(caplog.records) == 1
 
 
 async def test_bytes_are_data() -> None:
@@ -161,15 +150,13 @@ async def test_a_local_envelope_made_by_the_handler_passes() -> None:
 
 
 def made_by(schema: dict[str, Any], result: Any, **options: Any) -> ResponseEnvelope[Any]:
-    spec = OperationSpec(name="op", namespace="t", output_schema=schema)
-    return ResultPipeline(EnvelopeKinds(), **options).finisher(spec)(result)
+    return ResultPipeline(EnvelopeKinds(), **options).finisher(spec(output_schema=schema))(result)
 
 
 THING = {
-    "type": "object",
+    "type": "object", "required": ["id"],
     "properties": {"id": {"type": "integer"}, "tag": {"type": "string", "default": "x"}},
-    "required": ["id"],
-}
+}  # fmt: skip
 
 
 def test_an_envelope_tells_what_its_data_were_cast_from() -> None:
@@ -195,11 +182,8 @@ def test_what_was_received_is_no_part_of_the_envelopes_value() -> None:
 def test_keep_converts_and_fills_in_defaults_but_drops_and_invents_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    schema = {
-        **THING,
-        "required": ["id", "name"],
-        "properties": {**THING["properties"], "name": {"type": "string"}},
-    }
+    fields = {**THING["properties"], "name": {"type": "string"}}
+    schema = {**THING, "required": ["id", "name"], "properties": fields}
     made = made_by(schema, {"id": "7", "extra": [1]}, normalize="keep")
     assert made.data == {"id": 7, "tag": "x", "extra": [1]}
     assert "expected the property 'name', got none at $" in caplog.text
@@ -210,9 +194,12 @@ def test_keep_converts_and_fills_in_defaults_but_drops_and_invents_nothing(
 
 
 def test_the_longest_pattern_says_how_an_operation_is_normalised() -> None:
-    rule = {"*": "off", "t.*": "keep", "t.other": "cast"}
-    assert made_by(THING, {"id": "7", "extra": 1}, normalize=rule).data == {"id": 7, "extra": 1, "tag": "x"}
-    assert made_by(THING, {"id": 7, "extra": 1}, normalize={"x.*": "off"}).data == {"id": 7, "tag": "x"}
+    given = {"id": "7", "extra": 1}
+    for rule, made in (
+        ({"*": "off", "t.*": "keep", "t.other": "cast"}, {"id": 7, "extra": 1, "tag": "x"}),
+        ({"x.*": "off"}, {"id": 7, "tag": "x"}),
+    ):
+        assert made_by(THING, given, normalize=rule).data == made
     with pytest.raises(ValueError, match="normalize: expected one of cast, complete, keep, off, got "):
         made_by(THING, {}, normalize={"*": "warn"})
 
@@ -221,9 +208,8 @@ def test_the_first_drop_and_the_first_invention_of_an_operation_are_logged_with_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "operad")
-    finish = ResultPipeline(EnvelopeKinds(), "complete", on_mismatch="ignore").finisher(
-        OperationSpec(name="op", namespace="t", output_schema={"type": "array", "items": THING})
-    )
+    things = spec(output_schema={"type": "array", "items": THING})
+    finish = ResultPipeline(EnvelopeKinds(), "complete", on_mismatch="ignore").finisher(things)
     finish([{"id": 1}])
     assert caplog.text == ""
     finish([{"id": 1}, {"id": 2, "secret": 3}])

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from core.tests.kit import error_of, giving, ids, op, until
 from operad import (
     CallError,
     ConfigError,
-    Operation,
     OperationContext,
     OperationRegistry,
-    OperationSpec,
     SourceError,
 )
 from operad.plugin import Source, SourceSession
@@ -26,12 +25,6 @@ from operad_testing import make_plugin, plugins_of
 @attrs.frozen
 class Empty:
     pass
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def configured(folder: Path, text: str, *sources: Source) -> OperationRegistry:
@@ -44,14 +37,10 @@ async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(
     class Config:
         word: str
 
-    async def answer(input: Any, context: OperationContext) -> str:
-        return "x"
-
     async def load(config: Config, context: Any) -> SourceSession:
         if not (tmp_path / config.word).exists():
             raise SourceError(f"{config.word} is not there")
-        spec = OperationSpec(namespace=context.namespace, name=(tmp_path / config.word).read_text())
-        return SourceSession([Operation(spec, answer)])
+        return SourceSession([op(f"{context.namespace}.{(tmp_path / config.word).read_text()}", giving("x"))])
 
     text = '[sources.a]\ntype = "files"\nword = "one"\n[sources.b]\ntype = "files"\nword = "two"\n'
     (tmp_path / "one").write_text("first")
@@ -67,7 +56,7 @@ async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(
         (tmp_path / "one").write_text("changed")
         for name in "abc":
             await registry.sources.reload(name)
-        assert [spec.id for spec in registry.specs()] == ["a.changed", "b.second", "c.changed"]
+        assert ids(registry) == ["a.changed", "b.second", "c.changed"]
         assert registry.failures == []
         (tmp_path / "two").unlink()
         await registry.sources.reload("b")
@@ -78,7 +67,7 @@ async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(
         (tmp_path / "two").write_text("third")
         await registry.sources.reload("b")
         assert [state.status for state in registry.sources.states()] == ["loaded"] * 3
-        assert [spec.id for spec in registry.specs()] == ["a.changed", "b.third", "c.changed"]
+        assert ids(registry) == ["a.changed", "b.third", "c.changed"]
         with pytest.raises(ConfigError, match='unknown source "d"'):
             await registry.sources.reload("d")
 
@@ -157,9 +146,7 @@ class Opened(SourceSession):
             yield number
 
         self.closed = False
-        spec = OperationSpec(namespace="a", name="get", type="query")
-        stream = OperationSpec(namespace="a", name="count", type="subscription")
-        super().__init__([Operation(spec, answer), Operation(stream, count)])
+        super().__init__([op("a.get", answer, type="query"), op("a.count", count, type="subscription")])
 
     async def aclose(self) -> None:
         self.closed = True
@@ -261,50 +248,43 @@ async def test_an_unknown_id_names_the_source_that_is_empty(tmp_path: Path) -> N
         return SourceSession([])
 
     async with configured(tmp_path, '[sources.a]\ntype = "f"\n', Source("f", load, Empty)) as registry:
-        with pytest.raises(CallError) as caught:
-            await registry.execute("a.get")
-        assert str(caught.value).endswith('"a.get" not found; source [sources.a] has no operations at present')
-        with pytest.raises(CallError) as caught:
-            await registry.execute("b.get")
-        assert str(caught.value).endswith('"b.get" not found')
+        for id, said in (("a.get", "; source [sources.a] has no operations at present"), ("b.get", "")):
+            assert str(await error_of(registry.execute(id))).endswith(f'"{id}" not found{said}')
+
+
+TWO = '[sources.a]\ntype = "f"\n[sources.b]\ntype = "f"\n'
 
 
 async def test_an_id_that_a_source_holds_back_is_refused_with_its_reason(tmp_path: Path) -> None:
     class Holding(SourceSession):
-        held = {"a.get": "accept the changed operation first"}
+        held = {"b.get": "accept the changed operation first"}
 
     async def load(config: Empty, context: Any) -> SourceSession:
-        return Holding() if context.name == "a" else SourceSession()
+        return Holding() if context.name == "b" else SourceSession()
 
-    text = '[sources.b]\ntype = "f"\n[sources.a]\ntype = "f"\n'
-    async with configured(tmp_path, text, Source("f", load, Empty)) as registry:
+    async with configured(tmp_path, TWO, Source("f", load, Empty)) as registry:
         with pytest.raises(CallError, match="^ACCESS_DENIED: accept the changed operation first$"):
-            await registry.execute("a.get")
+            await registry.execute("b.get")
         with pytest.raises(CallError, match="^OPERATION_NOT_FOUND"):
-            await registry.execute("a.put")
+            await registry.execute("b.put")
 
 
 async def test_an_unknown_id_names_the_source_that_failed_and_why_but_not_to_peers(tmp_path: Path) -> None:
     async def load(config: Empty, context: Any) -> SourceSession:
         raise SourceError(f"{context.name}.json is not there")
 
-    text = '[sources.a]\ntype = "f"\n[sources.b]\ntype = "f"\n'
-    async with configured(tmp_path, text, Source("f", load, Empty)) as registry:
-        with pytest.raises(CallError) as caught:
-            await registry.execute("b.get")
-        assert str(caught.value) == (
+    async def outer(input: Any, context: OperationContext) -> Any:
+        return await context.env["b.get"]()
+
+    async with configured(tmp_path, TWO, Source("f", load, Empty)) as registry:
+        error = await error_of(registry.execute("b.get"))
+        assert str(error) == (
             'OPERATION_NOT_FOUND: operation "b.get" not found; source [sources.b] is not loaded: b.json is not there'
         )
-        assert "b.json" not in str(caught.value.to_wire())
+        assert "b.json" not in str(error.to_wire())
         with pytest.raises(CallError, match="these sources are not loaded: a, b"):
             await registry.execute("c.get")
         await registry.sources.reload("b")
         assert [failure.name for failure in registry.failures] == ["a", "b"], "each is tried by itself"
-
-        async def outer(input: Any, context: OperationContext) -> Any:
-            return await context.env["b.get"]()
-
-        registry.register(OperationSpec(namespace="c", name="outer"), outer)
-        with pytest.raises(CallError) as caught:
-            await registry.execute("c.outer")
-        assert "b.json" not in str(caught.value.to_wire())
+        registry.register(op("c.outer", outer))
+        assert "b.json" not in str((await error_of(registry.execute("c.outer"))).to_wire())

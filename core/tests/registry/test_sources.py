@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import attrs
 import pytest
 
 import operad
+from core.tests.kit import giving, ids, registry_of
+from core.tests.kit import op as operation
 from operad import (
     AccessControl,
     CallError,
@@ -22,8 +24,6 @@ from operad import (
     Operation,
     OperationContext,
     OperationRegistry,
-    OperationSpec,
-    PluginError,
     RegistrationError,
     SourceError,
 )
@@ -55,10 +55,7 @@ class Session(SourceSession):
 
 
 def op(name: str, namespace: str = "shop", **fields: Any) -> Operation[..., Any]:
-    async def handle(input: Any, context: Any) -> str:
-        return name
-
-    return Operation(OperationSpec(namespace=namespace, name=name, **fields), handle)
+    return operation(f"{namespace}.{name}", giving(name), **fields)
 
 
 class Shop:
@@ -85,16 +82,24 @@ class Shop:
             operad_operation_added=lambda spec: self.added.append(spec.id),
             operad_operation_removed=lambda spec: self.removed.append(spec.id),
         )
-        return OperationRegistry(plugins_of(plugin))
+        return registry_of(plugins=[plugin])
+
+    @asynccontextmanager
+    async def loaded(self, *names: str, **options: Any) -> AsyncIterator[OperationRegistry]:
+        async with self.registry() as registry:
+            await registry.load("shop", names=list(names), **options)
+            yield registry
+
+    async def two(self) -> OperationRegistry:
+        registry = self.registry()
+        await registry.load("shop", namespace="one", names=["a"])
+        await registry.load("shop", namespace="two", names=["b"])
+        return registry
 
 
 @pytest.fixture
 def shop() -> Shop:
     return Shop()
-
-
-def ids(registry: OperationRegistry) -> list[str]:
-    return [spec.id for spec in registry.specs()]
 
 
 async def test_load_answers_the_specs_and_the_operations_can_be_called(shop: Shop) -> None:
@@ -136,8 +141,7 @@ async def test_a_source_that_is_being_loaded_when_its_registry_closes_is_closed_
 
 
 async def test_a_source_that_lists_again_is_followed(shop: Shop) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy", "sell"])
+    async with shop.loaded("buy", "sell") as registry:
         shop.added.clear()
         shop.sessions[0].changed([op("buy", description="better"), op("rent")])
         assert ids(registry) == ["shop.buy", "shop.rent"]
@@ -147,8 +151,7 @@ async def test_a_source_that_lists_again_is_followed(shop: Shop) -> None:
 
 
 async def test_a_listing_that_says_the_same_tells_no_observer(shop: Shop) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy"])
+    async with shop.loaded("buy") as registry:
         shop.added.clear()
         shop.sessions[0].changed([op("buy")])
         assert (shop.removed, shop.added) == ([], [])
@@ -161,10 +164,8 @@ async def test_a_listing_that_says_the_same_tells_no_observer(shop: Shop) -> Non
 async def test_a_new_listing_leaves_alone_what_belongs_to_others(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy"])
-        mine = op("mine")
-        registry.register(mine)
+    async with shop.loaded("buy") as registry:
+        registry.register(mine := op("mine"))
         registry.register(op("buy", description="replaced"), replace=True)
         with caplog.at_level(logging.WARNING):
             shop.sessions[0].changed([op("mine"), op("new")])
@@ -178,19 +179,15 @@ async def test_a_new_listing_leaves_alone_what_belongs_to_others(
 async def test_an_operation_of_a_listing_that_cannot_be_used_leaves_the_others(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy"])
+    async with shop.loaded("buy") as registry:
         shop.sessions[0].changed([object(), op("new")])  # type: ignore[list-item]  # a source at fault
         assert ids(registry) == ["shop.new"]
         assert "cannot be used" in caplog.text
 
 
 async def test_leaving_closes_the_sources_the_last_one_first_and_removes_their_operations(shop: Shop) -> None:
-    registry = shop.registry()
-    async with registry:
+    async with await shop.two() as registry:
         registry.register(op("local", "mine"))
-        await registry.load("shop", namespace="one", names=["a"])
-        await registry.load("shop", namespace="two", names=["b"])
     assert shop.closed == ["two", "one"]
     assert ids(registry) == ["mine.local"]
     await registry.aclose()
@@ -200,9 +197,7 @@ async def test_leaving_closes_the_sources_the_last_one_first_and_removes_their_o
 async def test_a_source_that_cannot_be_closed_does_not_keep_the_others_open(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", namespace="one", names=["a"])
-        await registry.load("shop", namespace="two", names=["b"])
+    async with await shop.two() as registry:
         shop.sessions[1].failure = OSError("stuck")
     assert shop.closed == ["two", "one"]
     assert ids(registry) == []
@@ -210,9 +205,7 @@ async def test_a_source_that_cannot_be_closed_does_not_keep_the_others_open(
 
 
 async def test_a_cancellation_while_closing_closes_the_others_and_passes_on(shop: Shop) -> None:
-    registry = shop.registry()
-    await registry.load("shop", namespace="one", names=["a"])
-    await registry.load("shop", namespace="two", names=["b"])
+    registry = await shop.two()
     shop.sessions[1].failure = asyncio.CancelledError()
     with pytest.raises(asyncio.CancelledError):
         await registry.aclose()
@@ -220,18 +213,16 @@ async def test_a_cancellation_while_closing_closes_the_others_and_passes_on(shop
 
 
 async def test_a_closed_source_can_no_longer_change_the_registry(shop: Shop) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy"])
+    async with shop.loaded("buy") as registry:
+        pass
     shop.sessions[0].changed([op("late")])
     assert ids(registry) == []
 
 
 async def test_a_conflict_names_both_owners_loads_nothing_and_closes_the_source(shop: Shop) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy"])
-        with pytest.raises(
-            RegistrationError, match=r'(?s)source "shop" \(shop\).*source "shop" \(shop\).*namespace'
-        ):
+    both = r'(?s)source "shop" \(shop\).*source "shop" \(shop\).*namespace'
+    async with shop.loaded("buy") as registry:
+        with pytest.raises(RegistrationError, match=both):
             await registry.load("shop", names=["new", "buy"])
         assert ids(registry) == ["shop.buy"]
         assert shop.closed == ["shop"]
@@ -248,21 +239,12 @@ async def test_a_source_that_cannot_be_loaded_says_why_and_is_closed(
     assert shop.closed == ["shop"] * len(shop.sessions)
 
 
-async def test_a_source_of_no_plugin_says_what_to_install(shop: Shop) -> None:
-    with pytest.raises(PluginError, match="openapi"):
-        await shop.registry().load("openapi", spec={})
-
-
 async def test_a_source_can_be_normalised_differently(caplog: pytest.LogCaptureFixture) -> None:
     async def load(config: Options, context: SourceContext) -> SourceSession:
-        async def count(input: Any, context: Any) -> Any:
-            return "7"
+        return SourceSession([operation(f"{context.namespace}.n", giving("7"), output_schema={"type": "integer"})])
 
-        spec = OperationSpec(namespace=context.namespace or "x", name="n", output_schema={"type": "integer"})
-        return SourceSession([Operation(spec, count)])
-
-    plugins = plugins_of(make_plugin("numbers", operad_sources=[Source("numbers", load, Options)]))
-    async with OperationRegistry(plugins) as registry:
+    plugin = make_plugin("numbers", operad_sources=[Source("numbers", load, Options)])
+    async with registry_of(plugins=[plugin]) as registry:
         await registry.load("numbers", namespace="cast", names=[])
         await registry.load("numbers", namespace="raw", names=[], normalize="off", on_mismatch="ignore")
         await registry.load("numbers", namespace="strict", names=[], normalize="off", on_mismatch="raise")
@@ -287,33 +269,29 @@ async def denied(registry: OperationRegistry, operation_id: str, *scopes: str) -
 
 @pytest.mark.parametrize("access", [{"required_scopes": ["s"]}, AccessControl(required_scopes=["s"])])
 async def test_requirements_for_a_whole_source(shop: Shop, access: Any) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy", "sell"], access=access)
+    async with shop.loaded("buy", "sell", access=access) as registry:
         assert await denied(registry, "shop.buy")
         assert await denied(registry, "shop.sell")
         assert not await denied(registry, "shop.buy", "s")
 
 
 async def test_requirements_by_pattern_the_first_that_fits_counts(shop: Shop) -> None:
-    async with shop.registry() as registry:
-        access = {"sel*": {"required_scopes": ["one"]}, "shop.*": {"required_scopes": ["two"]}}
-        await registry.load("shop", names=["buy", "sell"], access=access)
+    access = {"sel*": {"required_scopes": ["one"]}, "shop.*": {"required_scopes": ["two"]}}
+    async with shop.loaded("buy", "sell", access=access) as registry:
         assert not await denied(registry, "shop.sell", "one")
         assert await denied(registry, "shop.sell", "two")
         assert not await denied(registry, "shop.buy", "two")
 
 
 async def test_requirements_hold_for_operations_that_come_later(shop: Shop) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy"], access={"required_scopes": ["s"]})
+    async with shop.loaded("buy", access={"required_scopes": ["s"]}) as registry:
         shop.sessions[0].changed([op("new")])
         assert await denied(registry, "shop.new")
 
 
 async def test_a_pattern_that_fits_nothing_is_reported(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    async with shop.registry() as registry:
-        await registry.load("shop", names=["buy"], access={"bye": {"required_scopes": ["s"]}})
-    assert 'access pattern "bye" matches no operation' in caplog.text
+    async with shop.loaded("buy", access={"bye": {"required_scopes": ["s"]}}):
+        assert 'access pattern "bye" matches no operation' in caplog.text
 
 
 async def test_a_source_is_told_of_the_operation_that_alone_will_be_called(
@@ -329,11 +307,10 @@ async def test_a_source_is_told_of_the_operation_that_alone_will_be_called(
     (tmp_path / "operad.toml").write_text(
         '[sources.shop]\ntype = "shop"\nnames = ["buy", "sell"]\naccess = { "sell" = { required_scopes = ["s"] } }\n'
     )
-    for operation in (None, "shop.buy"):
-        registry = OperationRegistry.from_config(tmp_path / "operad.toml", plugins=plugins, sources=())
-        async with registry:
-            await registry.load_configured(["shop"], operation=operation)
-            assert len(registry.specs()) == (2 if operation is None else 1)
+    for name, count in ((None, 2), ("shop.buy", 1)):
+        async with OperationRegistry.from_config(tmp_path, plugins, sources=()) as registry:
+            await registry.load_configured(["shop"], operation=name)
+            assert len(registry.specs()) == count
     assert told == [None, "shop.buy"]
     assert "matches no operation" not in caplog.text  # of those that were left out
 

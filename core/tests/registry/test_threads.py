@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from core.tests.kit import data_of, echo, error_of, op, registry_of, spec, until
 from operad import (
     CallError,
     ErrorCode,
@@ -18,23 +19,11 @@ from operad import (
     Operation,
     OperationContext,
     OperationRegistry,
-    OperationSpec,
-    operation,
 )
 from operad.registry.workers import _close
 from operad_testing import assert_nothing_pending
 
 LIMIT = 30.0
-
-
-def spec(name: str = "f", **fields: Any) -> OperationSpec:
-    return OperationSpec(namespace="t", name=name, **fields)
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_plain_function_runs_in_a_worker_thread_and_the_loop_goes_on() -> None:
@@ -44,8 +33,7 @@ async def test_a_plain_function_runs_in_a_worker_thread_and_the_loop_goes_on() -
         assert gate.wait(LIMIT)
         return threading.current_thread().name
 
-    async with OperationRegistry() as registry:
-        registry.register(spec(), wait)
+    async with registry_of(f=wait) as registry:
         call = asyncio.create_task(registry.execute("t.f"))
         await asyncio.sleep(0.01)
         gate.set()  # the loop could not do this if the function blocked it
@@ -53,34 +41,24 @@ async def test_a_plain_function_runs_in_a_worker_thread_and_the_loop_goes_on() -
 
 
 async def test_blocking_false_runs_it_in_the_loop() -> None:
-    def where(input: Any, context: Any) -> int:
-        return threading.get_ident()
-
-    registry = OperationRegistry()
-    registry.register(Operation(spec(), where, blocking=False))
-    assert (await registry.execute("t.f")).data == threading.get_ident()
+    here = Operation(spec(), lambda _, context: threading.get_ident(), blocking=False)
+    assert (await registry_of(here).execute("t.op")).data == threading.get_ident()
 
 
 async def test_a_plain_function_may_return_an_awaitable() -> None:
-    async def later() -> int:
-        return 3
-
-    async with OperationRegistry() as registry:
-        registry.register(spec(), lambda _, context: later())
+    async with registry_of(f=lambda _, context: echo(3, context)) as registry:
         assert (await registry.execute("t.f")).data == 3
 
 
 async def test_context_variables_reach_the_thread() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
-    async with OperationRegistry() as registry:
-        registry.register(spec(), lambda _, context: variable.get())
+    async with registry_of(f=lambda _, context: variable.get()) as registry:
         variable.set("seen")
         assert (await registry.execute("t.f")).data == "seen"
 
 
 async def test_as_many_functions_run_at_once_as_the_registry_allows() -> None:
-    running = 0
-    most = 0
+    running = most = 0
     lock = threading.Lock()
 
     def work(input: Any, context: Any) -> None:
@@ -92,8 +70,7 @@ async def test_as_many_functions_run_at_once_as_the_registry_allows() -> None:
         with lock:
             running -= 1
 
-    async with OperationRegistry(max_threads=2) as registry:
-        registry.register(spec(), work)
+    async with registry_of(max_threads=2, f=work) as registry:
         await asyncio.gather(*(registry.execute("t.f") for _ in range(8)))
     assert most <= 2
     with pytest.raises(ValueError, match="max_threads"):
@@ -101,14 +78,9 @@ async def test_as_many_functions_run_at_once_as_the_registry_allows() -> None:
 
 
 async def test_stop_iteration_of_a_plain_function_is_an_error_and_no_hang() -> None:
-    def stop(input: Any, context: Any) -> None:
-        raise StopIteration("x")
-
-    async with OperationRegistry() as registry:
-        registry.register(spec(), stop)
-        with pytest.raises(CallError, match="StopIteration") as caught:
-            await asyncio.wait_for(registry.execute("t.f"), LIMIT)
-        assert caught.value.code == ErrorCode.EXECUTION_ERROR
+    async with registry_of(f=lambda _, context: next(iter(()))) as registry:
+        error = await error_of(asyncio.wait_for(registry.execute("t.f"), LIMIT), "StopIteration")
+        assert error.code == ErrorCode.EXECUTION_ERROR
 
 
 async def test_a_call_ends_on_time_and_the_function_can_look(standing_clock: float) -> None:
@@ -119,8 +91,7 @@ async def test_a_call_ends_on_time_and_the_function_can_look(standing_clock: flo
             time.sleep(0.002)
         looked.set()
 
-    async with OperationRegistry() as registry:
-        registry.register(spec(), work)
+    async with registry_of(f=work) as registry:
         with pytest.raises(CallError, match="^TIMEOUT"):
             await registry.execute("t.f", timeout=0.02)
         await until(looked.is_set)
@@ -137,9 +108,7 @@ async def test_a_function_that_waits_for_a_thread_is_never_begun_when_its_call_e
     def second(input: Any, context: Any) -> None:
         begun.append("second")
 
-    async with OperationRegistry(max_threads=1) as registry:
-        registry.register(spec("first"), first)
-        registry.register(spec("second"), second)
+    async with registry_of(max_threads=1, first=first, second=second) as registry:
         holding = asyncio.create_task(registry.execute("t.first"))
         await until(lambda: begun)
         with pytest.raises(CallError):
@@ -159,9 +128,8 @@ async def test_call_sync_calls_another_operation_as_env_does() -> None:
     def outer(input: Any, context: OperationContext) -> Any:
         return context.call_sync("t.inner", {}).data, context.request_id
 
-    async with OperationRegistry() as registry:
-        registry.register(spec("inner", access_control={"required_scopes": ["never"]}), inner)
-        registry.register(spec("outer"), outer)
+    guarded = op("inner", inner, access_control={"required_scopes": ["never"]})
+    async with registry_of(guarded, outer=outer) as registry:
         ann = OperationContext(identity=Identity("ann"))
         (parent, identity, trusted), request_id = (await registry.execute("t.outer", {}, ann)).data
         assert (parent, identity, trusted) == (request_id, Identity("ann"), True)
@@ -169,14 +137,11 @@ async def test_call_sync_calls_another_operation_as_env_does() -> None:
 
 async def test_call_sync_raises_the_error_of_the_call() -> None:
     def outer(input: Any, context: OperationContext) -> str:
-        try:
+        with pytest.raises(CallError) as caught:
             context.call_sync("no.such")
-        except CallError as error:
-            return error.code
-        return "none"
+        return caught.value.code
 
-    async with OperationRegistry() as registry:
-        registry.register(spec(), outer)
+    async with registry_of(f=outer) as registry:
         assert (await registry.execute("t.f")).data == "OPERATION_NOT_FOUND"
 
 
@@ -199,17 +164,14 @@ async def test_what_call_sync_called_is_cancelled_with_the_call_and_later_calls_
             except CallError as error:
                 codes.append(error.code)
 
-    async with OperationRegistry() as registry:
-        registry.register(spec("inner"), inner)
-        registry.register(spec("outer"), outer)
+    async with registry_of(inner=inner, outer=outer) as registry:
         task = asyncio.create_task(registry.execute("t.outer"))
         await until(lambda: begun)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await until(lambda: ended and len(codes) == 2)
-        assert codes == ["ABORTED", "ABORTED"]
-        assert ended == ["inner"]
+        assert (codes, ended) == (["ABORTED", "ABORTED"], ["inner"])
         await assert_nothing_pending()
 
 
@@ -218,15 +180,10 @@ async def test_call_sync_in_the_event_loop_is_refused_rather_than_waiting_for_it
         context.call_sync("t.f")
 
     def plain(input: Any, context: OperationContext) -> Any:
-        async def inside() -> None:
-            context.call_sync("t.f")
+        return outer(input, context)
 
-        return inside()
-
-    async with OperationRegistry() as registry:
-        registry.register(spec("async"), outer)
-        registry.register(spec("plain"), plain)
-        for name in ("async", "plain"):
+    async with registry_of(outer=outer, plain=plain) as registry:
+        for name in ("outer", "plain"):
             with pytest.raises(CallError, match=r"context\.env"):
                 await registry.execute(f"t.{name}")
 
@@ -247,9 +204,8 @@ async def test_a_plain_generator_is_a_stream_of_steps_and_closed_where_it_runs(b
         finally:
             closed.append(threading.get_ident())
 
-    async with OperationRegistry() as registry:
-        registry.register(Operation(spec(type="subscription"), count, blocking=blocking))
-        assert [e.data async for e in registry.subscribe("t.f", {"to": 4})] == [0, 1, 2, 3]
+    async with registry_of(Operation(spec("f", type="subscription"), count, blocking=blocking)) as registry:
+        assert await data_of(registry.subscribe("t.f", {"to": 4})) == [0, 1, 2, 3]
         assert (await registry.execute("t.f", {"to": 4})).data == 0
         async for envelope in registry.subscribe("t.f", {"to": 100}):
             if envelope.data == 2:  # the reader leaves early
@@ -272,8 +228,7 @@ async def test_a_generator_that_is_in_a_step_is_closed_when_the_step_ends(standi
         finally:
             closed.set()
 
-    async with OperationRegistry() as registry:
-        registry.register(spec(type="subscription"), slow)
+    async with registry_of(op("f", slow, type="subscription")) as registry:
         with pytest.raises(CallError, match="^TIMEOUT"):
             await anext(registry.subscribe("t.f", timeout=0.02))
         assert not closed.is_set()
@@ -286,8 +241,7 @@ async def test_an_error_in_a_plain_generator_ends_the_stream_with_it() -> None:
         yield 1
         raise ValueError("no more")
 
-    async with OperationRegistry() as registry:
-        registry.register(spec(type="subscription"), fail)
+    async with registry_of(op("f", fail, type="subscription")) as registry:
         subscription = registry.subscribe("t.f")
         assert (await anext(subscription)).data == 1
         with pytest.raises(CallError, match="no more"):
@@ -301,8 +255,7 @@ async def test_a_registry_that_is_closed_ends_its_threads_and_begins_nothing_tha
         ran.append((input, threading.current_thread()))
         return gate.wait(LIMIT)
 
-    registry = OperationRegistry(max_threads=1)
-    registry.register(spec(), wait)
+    registry = registry_of(max_threads=1, f=wait)
     calls = [asyncio.create_task(registry.execute("t.f", number)) for number in range(2)]
     await until(lambda: ran)
     await registry.aclose()
@@ -330,49 +283,39 @@ def test_what_a_generator_raises_as_it_is_closed_is_raised() -> None:
 
 def nesting() -> OperationRegistry:
     """Plain functions that call plain functions: directly, through an async one, several at once, in a chain."""
-    registry = OperationRegistry(max_threads=4)
 
-    @operation(namespace="n")
-    def inner(number: int) -> int:
-        return number
-
-    @operation(namespace="n")
     def outer(number: int, context: OperationContext) -> int:
-        return int(context.call_sync("n.inner", {"number": number}).data)
+        return int(context.call_sync("t.plain", number).data)
 
-    @operation(namespace="n")
     async def fan(number: int, context: OperationContext) -> int:
-        found = await asyncio.gather(*(context.env.n.inner(number=number) for _ in range(3)))
+        found = await asyncio.gather(*(context.env.t.plain(number) for _ in range(3)))
         return sum(envelope.data for envelope in found)
 
-    @operation(namespace="n")
     def through(number: int, context: OperationContext) -> int:
-        return int(context.call_sync("n.fan", {"number": number}).data)
+        return int(context.call_sync("t.fan", number).data)
 
-    @operation(namespace="n")
     def chain(number: int, context: OperationContext) -> int:
-        return number and 1 + int(context.call_sync("n.chain", {"number": number - 1}).data)
+        return number and 1 + int(context.call_sync("t.chain", number - 1).data)
 
-    for each in (inner, outer, fan, through, chain):
-        registry.register(each)
-    return registry
+    handlers = {"outer": outer, "fan": fan, "through": through, "chain": chain}
+    return registry_of(max_threads=4, plain=lambda number, context: number, **handlers)
 
 
 @pytest.mark.parametrize("count", [4, 32, 64, 200])
-@pytest.mark.parametrize(("name", "factor"), [("n.outer", 1), ("n.through", 3)])
+@pytest.mark.parametrize(("name", "factor"), [("t.outer", 1), ("t.through", 3)])
 async def test_plain_functions_that_call_plain_functions_end_however_many_run(
     count: int, name: str, factor: int
 ) -> None:
     async with nesting() as registry, asyncio.timeout(LIMIT):
-        calls = (registry.execute(name, {"number": number}) for number in range(count))
-        results = await asyncio.gather(*calls, registry.execute("n.inner", {"number": -1}))
+        calls = (registry.execute(name, number) for number in range(count))
+        results = await asyncio.gather(*calls, registry.execute("t.plain", -1))
         assert [result.data for result in results] == [*(factor * number for number in range(count)), -1]
     await assert_nothing_pending()
 
 
 async def test_a_chain_of_plain_functions_may_be_longer_than_the_pool() -> None:
     async with nesting() as registry, asyncio.timeout(LIMIT):
-        assert (await registry.execute("n.chain", {"number": 60})).data == 60
+        assert (await registry.execute("t.chain", 60)).data == 60
 
 
 async def test_a_nested_plain_function_uses_a_free_thread_so_that_its_timeout_holds() -> None:
@@ -386,9 +329,7 @@ async def test_a_nested_plain_function_uses_a_free_thread_so_that_its_timeout_ho
             context.call_sync("t.wait", timeout=0.05)
         return caught.value.code
 
-    async with OperationRegistry(max_threads=2) as registry:
-        registry.register(spec("wait"), wait)
-        registry.register(spec("outer"), outer)
+    async with registry_of(max_threads=2, wait=wait, outer=outer) as registry:
         try:
             assert (await registry.execute("t.outer")).data == "TIMEOUT"
         finally:
