@@ -97,64 +97,7 @@ async def size(text: str) -> int:
     return len(text)
 
 
-CONFIGURATION = """
-[sources.right]
-type = "openapi"
-spec = "{url}/openapi.json"
-headers = {{ Authorization = "Bearer {secret}" }}
-
-[sources.wrong]
-type = "openapi"
-spec = "document.json"
-base_url = "{url}"
-auth = {{ type = "bearer", token = "{wrong}" }}
-
-[sources.user]
-type = "openapi"
-spec = "{userinfo}/openapi.json"
-
-[sources.files]
-type = "mcp"
-url = "{mcp}/mcp"
-auth = {{ type = "bearer", token = "{secret}" }}
-
-[sources.strange]
-type = "mcp"
-url = "{mcp}/mcp?key={secret}"
-headers = {{ Authorization = "Bearer {wrong}", X-Key = "{secret}" }}
-
-[sources.program]
-type = "mcp"
-command = "no-such-program-1"
-env = {{ TOKEN = "{secret}" }}
-
-[sources.hub]
-type = "remote"
-url = "ws://127.0.0.1:9"
-options = {{ token = "{secret}" }}
-
-[sources.bus]
-type = "remote"
-url = "nats://me:{secret}@127.0.0.1:9"
-
-[sources.store]
-type = "remote"
-url = "redis://:{secret}@127.0.0.1:9/0"
-
-[sources.mistake]
-type = "openapi"
-spec = "document.json"
-token = "{secret}"
-
-[sources.worse]
-type = "openapi"
-spec = "document.json"
-auth = "{secret}"
-
-[[serve.tokens]]
-token = "{secret}"
-id = "me"
-"""
+CONFIGURATION = Path(__file__).with_name("secrets.toml").read_text()
 
 
 async def test_nothing_that_a_process_tells_of_its_sources_and_calls_holds_a_secret(
@@ -174,8 +117,10 @@ async def test_nothing_that_a_process_tells_of_its_sources_and_calls_holds_a_sec
     ):
         document = openapi({"/operations/vault.size": {"get": {"operationId": "size", "responses": {}}}})
         (tmp_path / "document.json").write_text(json.dumps(document))
-        values = {"secret": SECRET, "wrong": WRONG, "userinfo": url.replace("//", f"//me:{SECRET}@")}
-        (tmp_path / "operad.toml").write_text(CONFIGURATION.format(url=url, mcp=mcp, **values))
+        text, userinfo = CONFIGURATION, url.replace("//", f"//me:{SECRET}@")
+        for word, value in (("SECRET", SECRET), ("WRONG", WRONG), ("USERINFO", userinfo), ("HTTP", url), ("MCP", mcp)):
+            text = text.replace(word, value)
+        (tmp_path / "operad.toml").write_text(text)
         plugins = load_plugins()
         plugins.register(Telemetry(provider), "telemetry")
         registry = OperationRegistry.from_config(tmp_path, plugins=plugins)

@@ -6,24 +6,19 @@ Usage: ``conformance_server.py PORT`` or ``conformance_server.py stdio``
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
 from operad_mcp import MCPServing, client_of, mcp_envelope, to_mcp
 
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
-NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-TEXT = {"type": "text", "text": "x"}
-IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
-AUDIO = {"type": "audio", "data": WAV, "mimeType": "audio/wav"}
-RESOURCE = {
-    "type": "resource",
-    "resource": {"uri": "test://embedded", "mimeType": "text/plain", "text": "This is an embedded resource."},
-}
-OBJECT: dict[str, Any] = {"type": "object"}
+DATA = json.loads(Path(__file__).with_name("conformance.json").read_text(encoding="utf-8"))
+"""Contents of results, schemas of questions, prompts and resources, by the names that the suite has for them."""
+ASKED = DATA["asked"]
+REGISTRY = OperationRegistry(load_plugins(only=["mcp"]))
 
 
 def strings(*names: str) -> dict[str, Any]:
@@ -31,45 +26,52 @@ def strings(*names: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(names)}
 
 
-class Fixture:
-    """The operations, registered by the decorator `add`."""
+def add(name: str, schema: Any = None, kind: str = "", **metadata: Any) -> Any:
+    """Return a decorator that registers a handler: of a tool, or of what ``kind`` says."""
 
-    def __init__(self) -> None:
-        self.registry = OperationRegistry(load_plugins(only=["mcp"]))
+    def register(handler: Any) -> Any:
+        spec: dict[str, Any] = {"metadata": {"mcp": {"kind": kind, **metadata}}, "type": "query"} if kind else {}
+        description = f"The fixture {name}."
+        REGISTRY.register(
+            OperationSpec(namespace="t", name=name, description=description, input_schema=schema, **spec), handler
+        )
+        return handler
 
-    def add(self, name: str, schema: Any = None, **spec: Any) -> Any:
-        def register(handler: Any) -> Any:
-            description = spec.pop("description", f"The fixture {name}.")
-            made = OperationSpec(namespace="t", name=name, description=description, input_schema=schema, **spec)
-            self.registry.register(made, handler)
-            return handler
-
-        return register
-
-    def kind(self, kind: str, **metadata: Any) -> dict[str, Any]:
-        return {"mcp": {"kind": kind, **metadata}}
+    return register
 
 
-fixture = Fixture()
-add = fixture.add
-
-
-@add("test_simple_text")
-async def simple_text(input: Any, context: OperationContext) -> Any:
-    return "This is a simple text response for testing."
-
-
-def blocks(*content: Any) -> Any:
+def returning(value: Any) -> Any:
     async def handler(input: Any, context: OperationContext) -> Any:
-        return mcp_envelope(list(content), content=list(content))
+        return value
 
     return handler
 
 
-add("test_image_content")(blocks(IMAGE))
-add("test_audio_content")(blocks(AUDIO))
-add("test_embedded_resource")(blocks(RESOURCE))
-add("test_multiple_content_types")(blocks(TEXT, IMAGE, RESOURCE))
+def form(message: str, asked: dict[str, Any]) -> Any:
+    async def handler(input: Any, context: OperationContext) -> Any:
+        answer = await client_of(context).elicit(input.get("message", message), asked)
+        return f"User response: action={answer['action']}, content={json.dumps(answer.get('content'))}"
+
+    return handler
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": {"type": "text", "text": text}}
+
+
+simple_text = returning("This is a simple text response for testing.")
+add("test_simple_text")(simple_text)
+for name, one in DATA["shown"].items():
+    add(name, one.get("schema"))(returning(mcp_envelope(one["content"], content=one["content"])))
+for name, one in DATA["forms"].items():
+    add(name, one.get("schema"))(form(one["message"], one["asked"]))
+for name, one in DATA["prompts"].items():
+    add(name, kind="prompt")(returning(one["messages"]))
+for name, one in DATA["resources"].items():
+    add(name, kind="resource", uri=one["uri"], mimeType=one["mimeType"])(returning(one["text"]))
+add("static-binary", kind="resource", uri="test://static-binary", mimeType="image/png")(
+    returning(base64.b64decode(DATA["image"]))
+)
 
 
 @add("test_error_handling")
@@ -101,119 +103,47 @@ async def reconnection(input: Any, context: OperationContext) -> Any:
 
 
 @add("test_sampling", strings("prompt"))
-async def sampling(input: Any, context: OperationContext) -> Any:
-    message = {"role": "user", "content": {"type": "text", "text": input["prompt"]}}
-    answer = await client_of(context).sample([message], max_tokens=100)
-    return f"LLM response: {answer['content']['text']}"
-
-
 @add("test_missing_capability")
-async def missing_capability(input: Any, context: OperationContext) -> Any:
-    return await sampling({"prompt": "hello"}, context)
-
-
-def form(message: str, properties: dict[str, Any], required: tuple[str, ...] = ()) -> Any:
-    async def handler(input: Any, context: OperationContext) -> Any:
-        schema = {"type": "object", "properties": properties, "required": list(required)}
-        answer = await client_of(context).elicit(input.get("message", message), schema)
-        return f"User response: action={answer['action']}, content={json.dumps(answer.get('content'))}"
-
-    return handler
-
-
-TEXTS = {"username": {"type": "string"}, "email": {"type": "string"}}
-add("test_elicitation", strings("message"))(form("", TEXTS, ("username", "email")))
-add("test_streaming_elicitation")(form("Who are you?", TEXTS))
-add("test_elicitation_sep1034_defaults")(
-    form(
-        "Check the defaults",
-        {
-            "name": {"type": "string", "default": "John Doe"},
-            "age": {"type": "integer", "default": 30},
-            "score": {"type": "number", "default": 95.5},
-            "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
-            "verified": {"type": "boolean", "default": True},
-        },
-    )
-)
-TITLED = [{"const": f"value{n}", "title": f"Option {n}"} for n in (1, 2, 3)]
-PLAIN = ["option1", "option2", "option3"]
-add("test_elicitation_sep1330_enums")(
-    form(
-        "Choose",
-        {
-            "untitledSingle": {"type": "string", "enum": PLAIN},
-            "titledSingle": {"type": "string", "oneOf": TITLED},
-            "legacyEnum": {"type": "string", "enum": ["opt1", "opt2"], "enumNames": ["One", "Two"]},
-            "untitledMulti": {"type": "array", "items": {"type": "string", "enum": PLAIN}},
-            "titledMulti": {"type": "array", "items": {"anyOf": TITLED}},
-        },
-    )
-)
-add(
-    "json_schema_2020_12_tool",
-    {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "$defs": {
-            "address": {
-                "$anchor": "addressDef",
-                "type": "object",
-                "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
-            }
-        },
-        "properties": {
-            "name": {"type": "string"},
-            "address": {"$ref": "#/$defs/address"},
-            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
-            "phone": {"type": "string"},
-            "email": {"type": "string"},
-        },
-        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
-        "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
-        "then": {"required": ["phone"]},
-        "else": {"required": ["email"]},
-        "additionalProperties": False,
-    },
-)(blocks(TEXT))
-add(
-    "test_custom_header",
-    {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}},
-)(blocks(TEXT))
+async def sampling(input: Any, context: OperationContext) -> Any:
+    answer = await client_of(context).sample([said(input.get("prompt", "hello"))], max_tokens=100)
+    return f"LLM response: {answer['content']['text']}"
 
 
 @add("test_trigger_tool_change")
 async def tool_change(input: Any, context: OperationContext) -> Any:
-    change("test_added_tool", {})
-    return "changed"
+    return change("test_added_tool")
 
 
 @add("test_trigger_prompt_change")
 async def prompt_change(input: Any, context: OperationContext) -> Any:
-    change("test_added_prompt", fixture.kind("prompt"))
-    return "changed"
+    return change("test_added_prompt", "prompt")
 
 
-def change(name: str, metadata: Any) -> None:
-    if f"t.{name}" in fixture.registry:
-        fixture.registry.unregister(f"t.{name}")
+def change(name: str, kind: str = "") -> str:
+    if f"t.{name}" in REGISTRY:
+        REGISTRY.unregister(f"t.{name}")
     else:
-        add(name, metadata=metadata)(simple_text)
+        add(name, kind=kind)(simple_text)
+    return "changed"
 
 
 # --- questions that end a request ----------------------------------------------------------------------
 
 
+async def ask_user(context: OperationContext, key: str, schema: str = "name", message: str = "?") -> Any:
+    return await client_of(context).elicit(message, ASKED[schema], key=key)
+
+
 @add("test_input_required_result_elicitation")
 async def ask_name(input: Any, context: OperationContext) -> Any:
-    answer = await client_of(context).elicit("What is your name?", NAME, key="user_name")
+    answer = await ask_user(context, "user_name")
     return f"Hello, {answer['content']['name']}!" if answer["action"] == "accept" else "Hello, whoever you are!"
 
 
 @add("test_input_required_result_sampling")
 async def ask_model(input: Any, context: OperationContext) -> Any:
-    message = {"role": "user", "content": {"type": "text", "text": "What is the capital of France?"}}
-    answer = await client_of(context).sample([message], max_tokens=100, key="capital_question")
+    question = said("What is the capital of France?")
+    answer = await client_of(context).sample([question], max_tokens=100, key="capital_question")
     return answer["content"]["text"]
 
 
@@ -222,36 +152,28 @@ async def ask_roots(input: Any, context: OperationContext) -> Any:
     return [dict(root) for root in await client_of(context).roots(key="client_roots")]
 
 
-CONFIRM = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
-
-
 @add("test_input_required_result_tampered_state")
 @add("test_input_required_result_request_state")
 async def ask_state(input: Any, context: OperationContext) -> Any:
-    await client_of(context).elicit("Go on?", CONFIRM, key="confirm")
+    await ask_user(context, "confirm", "confirm")
     return "state-ok"
 
 
 @add("test_input_required_result_multi_round")
 async def ask_twice(input: Any, context: OperationContext) -> Any:
-    first = await client_of(context).elicit("What is your name?", NAME, key="step1")
-    color = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
-    second = await client_of(context).elicit("Which color?", color, key="step2")
+    first = await ask_user(context, "step1")
+    second = await ask_user(context, "step2", "color")
     return f"{first.get('content')} {second.get('content')}"
 
 
 async def ask_greeting(context: OperationContext) -> Any:
-    message = {"role": "user", "content": {"type": "text", "text": "Say hello."}}
-    return await client_of(context).sample([message], max_tokens=50, key="greeting")
+    return await client_of(context).sample([said("Say hello.")], max_tokens=50, key="greeting")
 
 
 @add("test_input_required_result_multiple_inputs")
 async def ask_together(input: Any, context: OperationContext) -> Any:
-    answers = await asyncio.gather(
-        client_of(context).elicit("What is your name?", NAME, key="user_name"),
-        ask_greeting(context),
-        client_of(context).roots(key="client_roots"),
-    )
+    roots = client_of(context).roots(key="client_roots")
+    answers = await asyncio.gather(ask_user(context, "user_name"), ask_greeting(context), roots)
     return json.dumps([dict(answer) if isinstance(answer, dict) else list(answer) for answer in answers])
 
 
@@ -259,7 +181,7 @@ async def ask_together(input: Any, context: OperationContext) -> Any:
 async def ask_what_is_declared(input: Any, context: OperationContext) -> Any:
     questions = []
     if "elicitation" in client_of(context).capabilities:
-        questions.append(client_of(context).elicit("What is your name?", NAME, key="user_name"))
+        questions.append(ask_user(context, "user_name"))
     if "sampling" in client_of(context).capabilities:
         questions.append(ask_greeting(context))
     await asyncio.gather(*questions)
@@ -268,75 +190,29 @@ async def ask_what_is_declared(input: Any, context: OperationContext) -> Any:
 
 # --- resources and prompts -----------------------------------------------------------------------------
 
-
-def resource(name: str, uri: str, mime: str) -> Any:
-    return add(name, metadata=fixture.kind("resource", uri=uri, mimeType=mime), type="query")
+URI = {"uriTemplate": "test://template/{id}/data", "mimeType": "application/json"}
 
 
-@resource("static-text", "test://static-text", "text/plain")
-async def static_text(input: Any, context: OperationContext) -> Any:
-    return "This is the content of the static text resource."
-
-
-@resource("static-binary", "test://static-binary", "image/png")
-async def static_binary(input: Any, context: OperationContext) -> Any:
-    import base64
-
-    return base64.b64decode(PNG)
-
-
-@resource("watched-resource", "test://watched-resource", "text/plain")
-async def watched(input: Any, context: OperationContext) -> Any:
-    return "watched"
-
-
-@add(
-    "template",
-    strings("id"),
-    type="query",
-    metadata=fixture.kind(
-        "resourceTemplate", uriTemplate="test://template/{id}/data", mimeType="application/json"
-    ),
-)
+@add("template", strings("id"), "resourceTemplate", **URI)
 async def template(input: Any, context: OperationContext) -> Any:
     return {"id": input["id"], "templateTest": True, "data": f"Data for ID: {input['id']}"}
 
 
-def prompt(name: str, schema: Any = None) -> Any:
-    return add(name, schema, metadata=fixture.kind("prompt"), type="query")
-
-
-@prompt("test_simple_prompt")
-async def simple_prompt(input: Any, context: OperationContext) -> Any:
-    return "This is a simple prompt for testing."
-
-
-@prompt("test_prompt_with_arguments", strings("arg1", "arg2"))
+@add("test_prompt_with_arguments", strings("arg1", "arg2"), "prompt")
 async def prompt_with_arguments(input: Any, context: OperationContext) -> Any:
     return f"Prompt with arguments: arg1='{input['arg1']}', arg2='{input['arg2']}'"
 
 
-@prompt("test_prompt_with_embedded_resource", strings("resourceUri"))
+@add("test_prompt_with_embedded_resource", strings("resourceUri"), "prompt")
 async def prompt_with_resource(input: Any, context: OperationContext) -> Any:
     embedded = {"uri": input["resourceUri"], "mimeType": "text/plain", "text": "Embedded resource content."}
-    return [
-        {"role": "user", "content": {"type": "resource", "resource": embedded}},
-        {"role": "user", "content": {"type": "text", "text": "Please process the embedded resource above."}},
-    ]
+    content = {"type": "resource", "resource": embedded}
+    return [{"role": "user", "content": content}, said("Please process the embedded resource above.")]
 
 
-@prompt("test_prompt_with_image")
-async def prompt_with_image(input: Any, context: OperationContext) -> Any:
-    return [
-        {"role": "user", "content": IMAGE},
-        {"role": "user", "content": {"type": "text", "text": "Please analyze the image above."}},
-    ]
-
-
-@prompt("test_input_required_result_prompt")
+@add("test_input_required_result_prompt", None, "prompt")
 async def prompt_that_asks(input: Any, context: OperationContext) -> Any:
-    schema = {"type": "object", "properties": {"context": {"type": "string"}}}
-    answer = await client_of(context).elicit("In which context?", schema, key="user_context")
+    answer = await ask_user(context, "user_context", "context")
     return f"Context: {answer.get('content')}"
 
 
@@ -346,12 +222,12 @@ async def add_numbers(a: int, b: int) -> int:
     return a + b
 
 
-fixture.registry.register(add_numbers)
+REGISTRY.register(add_numbers)
 
 
 def serving() -> MCPServing:
     """The registry of the fixtures, served."""
-    return to_mcp(fixture.registry, name="fixtures", names="name", tools="all", resumable=True, poll_after=0.3)
+    return to_mcp(REGISTRY, name="fixtures", names="name", tools="all", resumable=True, poll_after=0.3)
 
 
 if __name__ == "__main__":
