@@ -7,32 +7,38 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tracemalloc
-import urllib.request
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import pytest
 from aiohttp import web
 
 from operad import CallError, OperationRegistry, load_plugins
-from operad_auth import TokenStore
 from tests.kit import Handler, listening, needed_document
 
 MIB = 1 << 20
 SIZES = [pytest.param(3 * MIB, id="3 MB"), pytest.param(300 * MIB, id="300 MB", marks=pytest.mark.long)]
 
 
+HERE = Path(__file__).with_name("known_apis")
+TABLES = dict(
+    re.findall(r"^# (\w+)\n(.*?)(?=^# |\Z)", HERE.with_suffix(".toml").read_text(), re.DOTALL | re.MULTILINE)
+)
+DATA = json.loads(HERE.with_suffix(".json").read_text())
+
+
 @asynccontextmanager
-async def configured(folder: Path, name: str, answer: Handler, table: str) -> AsyncIterator[OperationRegistry]:
+async def configured(folder: Path, name: str, answer: Handler) -> AsyncIterator[OperationRegistry]:
     """The registry of an operad.toml with one source: an API whose requests a handler answers, at ``URL``."""
     spec = needed_document(name)
     async with listening(answer) as url:
         (folder / "operad.toml").write_text(
-            f'[sources.{name}]\ntype = "openapi"\nspec = "{spec}"\n{table.strip().replace("URL", url)}\n'
+            f'[sources.{name}]\ntype = "openapi"\nspec = "{spec}"\n{TABLES[name].replace("URL", url)}'
         )
         async with OperationRegistry.from_config(folder, load_plugins(only=["openapi"]), strict=True) as registry:
             yield registry
@@ -75,15 +81,19 @@ def little_memory() -> Iterator[None]:
 # --- GitHub ------------------------------------------------------------------------------------------
 
 
-class GitHub:
-    """Issues in pages, and release assets."""
-
-    issues = [{"number": number, "title": f"issue {number}", "state": "open"} for number in range(1, 248)]
+class Fake:
+    """What arrived, and how large its files are."""
 
     def __init__(self) -> None:
         self.seen: list[web.Request] = []
         self.uploaded = 0
         self.size = 0
+
+
+class GitHub(Fake):
+    """Issues in pages, and release assets."""
+
+    issues = [{"number": number, "title": f"issue {number}", "state": "open"} for number in range(1, 248)]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(request)
@@ -108,15 +118,7 @@ class GitHub:
 @pytest.fixture
 async def github(tmp_path: Path) -> AsyncIterator[tuple[GitHub, OperationRegistry]]:
     fake = GitHub()
-    table = """
-base_url = "URL"
-servers = { "https://uploads.github.com" = "URL/uploads" }
-headers = { X-GitHub-Api-Version = "2022-11-28" }
-auth = { type = "bearer", token = "gh-t0ken" }
-normalize = "keep"
-timeout = 300
-"""
-    async with configured(tmp_path, "github", fake.answer, table) as registry:
+    async with configured(tmp_path, "github", fake.answer) as registry:
         yield fake, registry
 
 
@@ -176,15 +178,7 @@ async def test_stripe_is_paged_by_cursor_for_a_connected_account_and_takes_forms
         more = start + len(page) < len(customers)
         return web.json_response({"object": "list", "url": "/v1/customers", "has_more": more, "data": page})
 
-    table = """
-base_url = "URL"
-headers = { Stripe-Account = "acct_1" }
-auth = { type = "basic", username = "sk_test" }
-
-[sources.stripe.pagination]
-"Get*" = { cursor = "data.-1.id", parameter = "starting_after", more = "has_more", items = "data" }
-"""
-    async with configured(tmp_path, "stripe", answer, table) as registry:
+    async with configured(tmp_path, "stripe", answer) as registry:
         listed = [item["id"] async for item in registry.paginate("stripe.GetCustomers", {"limit": 10}, items=True)]
         made = await registry.execute(
             "stripe.PostCustomers",
@@ -201,13 +195,8 @@ auth = { type = "basic", username = "sk_test" }
 # --- OpenAI ------------------------------------------------------------------------------------------
 
 
-class OpenAI:
+class OpenAI(Fake):
     """Files, and completions that stream."""
-
-    def __init__(self) -> None:
-        self.seen: list[web.Request] = []
-        self.uploaded = 0
-        self.size = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(request)
@@ -221,9 +210,9 @@ class OpenAI:
                     assert part.filename == "train.jsonl"
                     while chunk := await part.read_chunk(MIB):
                         self.uploaded += len(chunk)
-            return web.json_response(self.file(0) | {"bytes": self.uploaded})
+            return web.json_response(DATA["file"] | {"id": "file-0", "bytes": self.uploaded})
         start = int(request.query.get("after", "file-0").removeprefix("file-")) + ("after" in request.query)
-        page = [self.file(number) for number in range(start, min(start + 4, 10))]
+        page = [{**DATA["file"], "id": f"file-{number}"} for number in range(start, min(start + 4, 10))]
         return web.json_response(
             {"object": "list", "data": page, "first_id": page[0]["id"], "last_id": page[-1]["id"],
              "has_more": start + 4 < 10}
@@ -237,32 +226,15 @@ class OpenAI:
         await response.prepare(request)
         for word in ("Hello", " ", "you"):
             delta = {"index": 0, "delta": {"content": word}, "finish_reason": None}
-            chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
-            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+            await response.write(f"data: {json.dumps({**DATA['chunk'], 'choices': [delta]})}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response
-
-    @staticmethod
-    def file(number: int) -> dict[str, Any]:
-        return {
-            "id": f"file-{number}", "object": "file", "bytes": 1, "created_at": 1, "filename": "f",
-            "purpose": "fine-tune", "status": "processed",
-        }  # fmt: skip
 
 
 @pytest.fixture
 async def openai(tmp_path: Path) -> AsyncIterator[tuple[OpenAI, OperationRegistry]]:
     fake = OpenAI()
-    table = """
-base_url = "URL/v1"
-headers = { OpenAI-Organization = "org-1" }
-auth = { type = "bearer", token = "sk-1" }
-timeout = 300
-
-[sources.openai.pagination]
-"list*" = { cursor = "last_id", parameter = "after", more = "has_more", items = "data" }
-"""
-    async with configured(tmp_path, "openai", fake.answer, table) as registry:
+    async with configured(tmp_path, "openai", fake.answer) as registry:
         yield fake, registry
 
 
@@ -296,11 +268,7 @@ async def test_a_multipart_upload_and_a_download_of_openai_are_whole(
 
 
 async def test_discord_waits_when_it_is_told_to_and_pages_by_the_last_member(tmp_path: Path) -> None:
-    users = [
-        {"id": str(10**17 + n), "username": f"u{n}", "avatar": None, "discriminator": "0", "public_flags": 0,
-         "flags": 0, "global_name": None, "primary_guild": None}
-        for n in range(7)
-    ]  # fmt: skip
+    users = [{"id": str(10**17 + n), "username": f"u{n}", **DATA["user"]} for n in range(7)]
     hits: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -311,58 +279,11 @@ async def test_discord_waits_when_it_is_told_to_and_pages_by_the_last_member(tmp
         page = [user for user in users if int(user["id"]) > int(after)][: int(request.query["limit"])]
         return web.json_response([{"user": user, "roles": [], "nick": None} for user in page])
 
-    table = """
-base_url = "URL"
-credentials = { BotToken = { type = "apiKey", token = "b0t", prefix = "Bot" } }
-normalize = "keep"
-
-[sources.discord.pagination]
-"list_guild_members" = { cursor = "-1.user.id", parameter = "after" }
-"""
-    async with configured(tmp_path, "discord", answer, table) as registry:
+    async with configured(tmp_path, "discord", answer) as registry:
         pages = registry.paginate("discord.list_guild_members", {"guild_id": str(10**17), "limit": 3}, items=True)
         members = [member["user"]["username"] async for member in pages]
     assert members == [f"u{n}" for n in range(7)]
     assert set(hits) == {"Bot b0t"}
-
-
-async def test_a_person_logs_in_at_discord(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The authorization server is a fake; the browser is a function that follows its redirect."""
-    asked: list[dict[str, str]] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        if request.path == "/oauth2/token":
-            asked.append({key: str(value) for key, value in (await request.post()).items()})
-            return web.json_response({"access_token": "mine", "token_type": "Bearer", "expires_in": 3600})
-        return web.json_response({"id": "100000000000000000", "username": request.headers["Authorization"]})
-
-    def browse(url: str) -> None:
-        query = parse_qs(urlsplit(url).query)
-        assert query["scope"] == ["identify"]
-        assert query["code_challenge_method"] == ["S256"]
-        urllib.request.urlopen(f"{query['redirect_uri'][0]}?code=c0de&state={query['state'][0]}").read()
-
-    monkeypatch.setattr("operad_auth.oauth.TokenStore", lambda: TokenStore(tmp_path / "tokens", keyring=False))
-    table = """
-base_url = "URL"
-normalize = "keep"
-
-[sources.discord.credentials.OAuth2]
-type = "oauth2"
-client_id = "app"
-scopes = ["identify"]
-authorization_url = "URL/oauth2/authorize"
-token_url = "URL/oauth2/token"
-"""
-    async with configured(tmp_path, "discord", answer, table) as registry:
-        with pytest.raises(CallError, match="operad login discord") as caught:
-            await registry.execute("discord.get_my_user")
-        assert caught.value.code == "AUTHORIZATION_REQUIRED"
-        login = await registry.source_login("discord")
-        await login.login(tell=lambda _: None, open_url=browse, timeout=60)
-        assert (await registry.execute("discord.get_my_user")).data["username"] == "Bearer mine"
-    assert asked[0]["code"] == "c0de"
-    assert asked[0]["code_verifier"]
 
 
 # --- opencode and the pet store ----------------------------------------------------------------------
@@ -378,8 +299,7 @@ async def test_opencode_serves_a_folder_and_its_events_are_a_stream(tmp_path: Pa
         event = {"id": "e", "type": "server.connected", "properties": {}}
         return web.Response(text=f"data: {json.dumps(event)}\n\n", content_type="text/event-stream")
 
-    table = 'base_url = "URL"\nquery = { directory = "/home/me" }\nnormalize = "keep"'
-    async with configured(tmp_path, "opencode", answer, table) as registry:
+    async with configured(tmp_path, "opencode", answer) as registry:
         assert (await registry.execute("opencode.session.list")).data == []
         assert (await registry.execute("opencode.session.list", {"directory": "/other"})).data == []
         events = [envelope.data["type"] async for envelope in registry.subscribe("opencode.event.subscribe")]
@@ -394,7 +314,7 @@ async def test_a_photo_goes_to_the_pet_store(tmp_path: Path) -> None:
         seen.append((request.path_qs, request.headers["Content-Type"], await request.read()))
         return web.json_response({"code": 200, "type": "unknown", "message": "ok"})
 
-    async with configured(tmp_path, "petstore3", answer, 'base_url = "URL/api/v3"') as registry:
+    async with configured(tmp_path, "petstore3", answer) as registry:
         for photo in (b"\x89PNG", large_file(tmp_path / "photo.png", 4)):
             envelope = await registry.execute("petstore3.uploadFile", {"petId": 7, "body": photo})
             assert envelope.data["message"] == "ok"

@@ -350,67 +350,21 @@ async def test_every_published_answer_stays_what_it_was(name: str, normalize: st
     assert count >= EXAMPLES.get(name, 0)
 
 
+TABLES = json.loads(Path(__file__).with_name("judged.json").read_text())
 PET, BASE = ({"$ref": f"#/components/schemas/{name}"} for name in ("Pet", "Base"))
-TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
-SCHEMAS = {
-    "Pet": {
-        "type": "object",
-        "required": ["id"],
-        "properties": {
-            "id": NUMBER,
-            "name": TEXT,
-            "kind": {**TEXT, "default": "cat"},
-            "home": {"$ref": "#/components/schemas/Home"},
-        },
-    },
-    "Home": {
-        "type": "object",
-        "default": {"city": "Rome"},
-        "properties": {"city": TEXT, "floor": {**NUMBER, "default": 0}},
-    },
-    "Base": {
-        "properties": {"tag": TEXT},
-        "discriminator": {"propertyName": "tag", "mapping": {"k": "Kind"}},
-    },
-    "Kind": {"allOf": [BASE, {"properties": {"own": NUMBER}}]},
-}
-JUDGE = Judge({"components": {"schemas": SCHEMAS}})
-GIVEN = {"id": 1, "name": "a", "extra": [1]}
+JUDGE = Judge({"components": {"schemas": TABLES["schemas"]}})
+GIVEN = TABLES["given"]
 
 
-@pytest.mark.parametrize(
-    ("after", "reason"),
-    [
-        (GIVEN, None),
-        ({**GIVEN, "kind": "cat"}, None),
-        ({**GIVEN, "home": {"city": "Rome", "floor": 0}}, None),
-        ({**GIVEN, "id": "1"}, None),
-        ({"id": 1, "name": "a"}, "$.extra: lost"),
-        ({**GIVEN, "extra": []}, "$.extra: 1 items became 0"),
-        ({**GIVEN, "kind": "dog"}, "$.kind: 'dog' came from nowhere"),
-        ({**GIVEN, "home": {"city": "Rome", "x": 0}}, "$.home: {'city': 'Rome', 'x': 0}"),
-        ({**GIVEN, "new": None}, "$.new: None came from nowhere"),
-        ({**GIVEN, "id": 2}, "$.id: 1 became 2"),
-        ({**GIVEN, "name": None}, "$.name: 'a' became None"),
-    ],
-)
+@pytest.mark.parametrize(("after", "reason"), TABLES["keep"])
 def test_the_judge_of_keep_sees_each_loss_and_each_invention(after: Any, reason: str | None) -> None:
     found = list(JUDGE.kept(GIVEN, after, [PET]))
     assert [text[: len(reason)] for text in found] == [reason] if reason else found == []
 
 
-@pytest.mark.parametrize(
-    ("after", "reason"),
-    [
-        ({"id": 1, "name": "a", "kind": "cat", "home": {"city": "Rome", "floor": 0}}, None),
-        ({"id": 1, "name": "a", "extra": 5}, "$.extra: was let pass (C5)"),
-        ({"id": 1, "kind": "cat"}, "$.name: was dropped (C5)"),
-        ({"id": 1, "name": "a", "kind": "dog"}, "$.kind: 'dog' came from nowhere (C4, C8)"),
-        ({"id": 3, "name": "a"}, "$.id: 1 became 3"),
-    ],
-)
+@pytest.mark.parametrize(("after", "reason"), TABLES["cast"])
 def test_the_judge_of_the_cast_sees_each_broken_rule(after: Any, reason: str | None) -> None:
-    assert JUDGE.unlawful({"id": 1, "name": "a", "extra": 5}, after, [PET]) == reason
+    assert JUDGE.unlawful({**GIVEN, "extra": 5}, after, [PET]) == reason
 
 
 @pytest.mark.parametrize("tag", ["k", "Kind", "other", None])

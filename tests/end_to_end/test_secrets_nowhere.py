@@ -118,7 +118,13 @@ async def test_nothing_that_a_process_tells_of_its_sources_and_calls_holds_a_sec
         document = openapi({"/operations/vault.size": {"get": {"operationId": "size", "responses": {}}}})
         (tmp_path / "document.json").write_text(json.dumps(document))
         text, userinfo = CONFIGURATION, url.replace("//", f"//me:{SECRET}@")
-        for word, value in (("SECRET", SECRET), ("WRONG", WRONG), ("USERINFO", userinfo), ("HTTP", url), ("MCP", mcp)):
+        for word, value in (
+            ("SECRET", SECRET),
+            ("WRONG", WRONG),
+            ("USERINFO", userinfo),
+            ("HTTP", url),
+            ("MCP", mcp),
+        ):
             text = text.replace(word, value)
         (tmp_path / "operad.toml").write_text(text)
         plugins = load_plugins()
