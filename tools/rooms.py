@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -183,17 +183,49 @@ def modules(source: Path) -> dict[str, Path]:
     return found
 
 
+class Facts(NamedTuple):
+    """What these tools read of the text of a module."""
+
+    first: str
+    """The first line of its docstring; empty if there is none."""
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+    """Its absolute imports: at the top, in functions, for type checkers."""
+
+
+@cache
+def facts(text: str) -> Facts:
+    """Read the text of a module; each text is parsed once."""
+    tree = ast.parse(text)
+    found: list[ast.Import | ast.ImportFrom] = []
+    # Statements only: expressions are most of a tree, and import nothing.
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
+            found.append(node)
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            stack += getattr(node, field, ())
+    first = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return Facts(first, tuple(sorted(found, key=lambda node: node.lineno)))
+
+
+def facts_of(path: Path) -> Facts:
+    """Read a module."""
+    return facts(path.read_text(encoding="utf-8"))
+
+
+def targets(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules that an import names, or what it takes of one."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module}.{alias.name}" for alias in node.names]
+
+
 def imports(found: dict[str, Path]) -> Iterator[Import]:
     """Yield every import of one of the modules by another: at the top, in a function, for type checkers."""
     for name, path in found.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                targets = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                targets = [f"{node.module}.{alias.name}" for alias in node.names]
-            else:
-                continue
-            for target in targets:
+        for node in facts_of(path).imports:
+            for target in targets(node):
                 while target and target not in found:
                     target = target.rpartition(".")[0]
                 if target and target != name:
@@ -217,11 +249,7 @@ def imported(source: Path) -> set[str]:
     for path in source.rglob("*.py"):
         if "template" in path.parts:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module.partition(".")[0])
+        found |= {name.partition(".")[0] for node in facts_of(path).imports for name in targets(node)}
     own = {path.name for path in source.iterdir()}
     return {short(name) for name in (found & DISTRIBUTIONS.keys()) - own}
 
@@ -272,12 +300,6 @@ def drawing() -> str:
     return "\n".join([lines[-1], *lines])
 
 
-@cache
-def first_line(path: Path) -> str:
-    """Return the first line of a module's docstring; empty if there is none."""
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
-
-
 def lists() -> str:
     """Return what each module is for: one list for each room of the core and of each distribution."""
     found: dict[str, dict[str, Path]] = {}
@@ -292,9 +314,9 @@ def lists() -> str:
         level = "###" if "." not in package else "####"
         lines += [f"{level} `{package}`", ""]
         if package in members:
-            lines += [first_line(members[package]), ""]
+            lines += [facts_of(members[package]).first, ""]
         lines += [
-            f"- `{name.rpartition('.')[2]}`: {first_line(path)}"
+            f"- `{name.rpartition('.')[2]}`: {facts_of(path).first}"
             for name, path in members.items()
             if name != package
         ]

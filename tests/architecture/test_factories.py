@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,8 @@ OTHERS = {
 
 def made_by_hand(text: str) -> Iterator[str]:
     """The calls of a module that make an envelope, or the metadata of one."""
-    for node in ast.walk(ast.parse(text)):
+    is_named = re.search(r"(ResponseEnvelope|ResponseMeta)\s*\(", text)
+    for node in ast.walk(ast.parse(text if is_named else "")):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             name = node.func.id
             if name == "ResponseEnvelope" or name.endswith("ResponseMeta"):

@@ -30,7 +30,7 @@ OTHERS = {
 
 def loggers(text: str) -> Iterator[str]:
     """The names that a module asks ``getLogger`` for; a part known at run time alone stands in braces."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text if "getLogger" in text else "")):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("getLogger"):
             name = node.args[0] if node.args else ast.Constant("")
             yield str(name.value) if isinstance(name, ast.Constant) else ast.unparse(name).strip("f'\"")

@@ -8,7 +8,7 @@ import inspect
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +54,10 @@ PUBLIC = {
 """Documented names with an underscore: of named tuples, notebooks, enums, `os._exit` and `sys._current_frames`."""
 
 
+def nodes_of(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
+
+
 class Use(NamedTuple):
     """A private name that a module uses and its distribution does not define."""
 
@@ -67,9 +71,9 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
 
 
-def defined(tree: ast.AST) -> Iterator[str]:
+def defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the private names that a module defines: functions, classes, variables, attributes, slots."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -87,16 +91,20 @@ def defined(tree: ast.AST) -> Iterator[str]:
                     yield part.value
 
 
-def uses(package: str, name: str, tree: ast.AST, own: frozenset[str]) -> Iterator[Use]:
+def uses(package: str, name: str, nodes: list[ast.AST], own: frozenset[str]) -> Iterator[Use]:
     """Yield the private names of others in a module: attributes, constants of ``getattr``, imports."""
-    here = frozenset(defined(tree))
-    for node in ast.walk(tree):
+    here = frozenset(defined(nodes))
+    for node in nodes:
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             # What a class inherits may be defined in another module; another object's names are of its own module.
             of_itself = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
             if node.attr not in (own if of_itself else here):
                 yield Use(name, node.attr, node.lineno)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr", "setattr", "delattr"):
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("getattr", "hasattr", "setattr", "delattr")
+        ):
             constant = node.args[1] if len(node.args) > 1 else None
             text = constant.value if isinstance(constant, ast.Constant) else None
             if isinstance(text, str) and is_private(text) and text not in own:
@@ -111,32 +119,32 @@ def uses(package: str, name: str, tree: ast.AST, own: frozenset[str]) -> Iterato
                     yield from (Use(name, part, node.lineno) for part in alias.name.split(".") if is_private(part))
 
 
-def overridden(module: str, tree: ast.AST) -> Iterator[Use]:
+def overridden(module: str, nodes: Iterable[ast.AST]) -> Iterator[Use]:
     """Yield the private methods and attributes of foreign base classes that classes of a module replace."""
     try:
         found = importlib.import_module(module)
     except ImportError:  # an optional dependency that is not installed here
         return
     package = module.partition(".")[0]
-    for node in ast.walk(tree):
+    for node in nodes:
         cls = getattr(found, node.name, None) if isinstance(node, ast.ClassDef) else None
         if not inspect.isclass(cls) or cls.__module__ != module:
             continue
         assert isinstance(node, ast.ClassDef)
         foreign = [base for base in cls.__mro__ if base.__module__.partition(".")[0] != package]
-        for name in defined(ast.Module(node.body, [])):
-            if is_private(name) and any(name in vars(base) for base in foreign):
-                yield Use(module, name, node.lineno)
+        if private := {name for base in foreign for name in vars(base) if is_private(name)}:
+            own = defined(ast.walk(ast.Module(node.body, [])))
+            yield from (Use(module, name, node.lineno) for name in own if name in private)
 
 
 @cache
 def private_names(source: Path) -> list[Use]:
     """Return the uses of private names of others in a distribution."""
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in rooms.modules(source).items()}
-    own = frozenset(name for tree in trees.values() for name in defined(tree)) | trees.keys()
+    modules = {name: nodes_of(path.read_text(encoding="utf-8")) for name, path in rooms.modules(source).items()}
+    own = frozenset(name for nodes in modules.values() for name in defined(nodes)) | modules.keys()
     found = []
-    for name, tree in trees.items():
-        found += [*uses(name.partition(".")[0], name, tree, own), *overridden(name, tree)]
+    for name, nodes in modules.items():
+        found += [*uses(name.partition(".")[0], name, nodes, own), *overridden(name, nodes)]
     return found
 
 
@@ -189,21 +197,21 @@ def test_a_planted_requirement_without_an_upper_bound_is_found() -> None:
     ],
 )
 def test_a_planted_private_name_is_found(text: str) -> None:
-    tree = ast.parse(text)
-    assert list(uses("operad_x", "operad_x.planted", tree, frozenset(defined(tree))))
+    nodes = nodes_of(text)
+    assert list(uses("operad_x", "operad_x.planted", nodes, frozenset(defined(nodes))))
 
 
 def test_a_planted_override_of_a_private_method_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "import string\nclass A(string.Formatter):\n    def _vformat(self):\n        return 1\n"
     (tmp_path / "planted_override.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert [use.name for use in overridden("planted_override", ast.parse(text))] == ["_vformat"]
+    assert [use.name for use in overridden("planted_override", nodes_of(text))] == ["_vformat"]
 
 
 def test_names_of_its_own_are_no_breach() -> None:
     text = "class A:\n    __slots__ = ('_x',)\n    def f(self, other):\n        return other._x\n"
-    tree = ast.parse(text)
-    assert not list(uses("operad_x", "operad_x.planted", tree, frozenset(defined(tree))))
+    nodes = nodes_of(text)
+    assert not list(uses("operad_x", "operad_x.planted", nodes, frozenset(defined(nodes))))
 
 
 MOST_IN_TESTS = 34

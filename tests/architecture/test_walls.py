@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -96,15 +98,12 @@ def flat(found: dict[str, Path]) -> list[str]:
 
 def not_public(path: Path, public: Iterable[str] = frozenset(FACES)) -> list[str]:
     """The modules of the core that a file imports, or imports from, though they are not public."""
-    found = set()
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jinja":
         text = re.sub(r"{{.*?}}", "x", text)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(node.module or "")
+    found: set[str] = set()
+    for node in rooms.facts(text).imports:
+        found |= {node.module or ""} if isinstance(node, ast.ImportFrom) else {*rooms.targets(node)}
     return sorted(name for name in found - {*public} if name.partition(".")[0] == "operad")
 
 
@@ -135,43 +134,33 @@ _DEFINED = re.compile(r"^ *(?:class|(?:async )?def) (\w+)|^ *(?:self\.)?(\w+)(?:
 
 def unclear(found: dict[str, Path]) -> dict[str, str]:
     """The modules whose first line is not a sentence: it is missing, or goes on in the next line."""
-    return {
-        name: line for name, path in found.items() if not (line := rooms.first_line(path)).endswith((".", "…"))
-    }
+    lines = {name: rooms.facts_of(path).first for name, path in found.items()}
+    return {name: line for name, line in lines.items() if not line.endswith((".", "…"))}
 
 
 @cache
 def _known() -> dict[str, set[str]]:
-    """The names that each file defines."""
-    folders = [*SOURCES, *(source.parent / "tests" for source in SOURCES), ROOT / "tools", ROOT / "tests"]
-    files = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
-    return {
-        path.relative_to(ROOT).as_posix(): {
-            name for pair in _DEFINED.findall(path.read_text(encoding="utf-8")) for name in pair
-        }
-        for path in files
-    }
+    """The names that files define, by each end of a file's path; by the empty one all of them, and parts of paths."""
+    known: dict[str, set[str]] = defaultdict(set)
+    for folder in [*SOURCES, *(source.parent / "tests" for source in SOURCES), ROOT / "tools", ROOT / "tests"]:
+        for here, below, files in os.walk(folder):
+            below[:] = [name for name in below if name != "node_modules" and not name.startswith(".")]
+            for path in (Path(here, name) for name in files if name.endswith(".py")):
+                text, parts = path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts
+                names = {name for pair in _DEFINED.findall(text) for name in pair}
+                for start in range(len(parts)):
+                    known["/".join(parts[start:])] |= names
+                known[""] |= names | {*parts[:-1], path.stem}
+    return known
 
 
 def missing_names(page: str) -> list[str]:
     """What the page names and does not exist: files, names, and names in the file beside them."""
     known = _known()
-    names = set().union(*known.values(), *(Path(path).with_suffix("").parts for path in known))
-    wrong = [
-        name
-        for name in re.findall(r"`([A-Z]\w+(?:\.\w+)*|\w+_\w+)`", page)
-        if not names.issuperset(name.split("."))
-    ]
-    wrong += [
-        file
-        for file in re.findall(rf"`({_FILE})`", page)
-        if not any(f"/{path}".endswith(f"/{file}") for path in known)
-    ]
-    for name, file in re.findall(rf"`([\w.]+)` \(`({_FILE})`\)", page):
-        there = set().union(*(found for path, found in known.items() if f"/{path}".endswith(f"/{file}")))
-        if not there.issuperset(name.split(".")):
-            wrong.append(f"{name} in {file}")
-    return wrong
+    names = [("", name) for name in re.findall(r"`([A-Z]\w+(?:\.\w+)*|\w+_\w+)`", page)]
+    names += [(file, name) for name, file in re.findall(rf"`([\w.]+)` \(`({_FILE})`\)", page)]
+    wrong = [f"{name} in {file}" for file, name in names if not known.get(file, set()).issuperset(name.split("."))]
+    return wrong + [file for file in re.findall(rf"`({_FILE})`", page) if file not in known]
 
 
 # --- the walls ---------------------------------------------------------------------------------------
