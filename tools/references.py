@@ -435,6 +435,8 @@ def assigned(name: str) -> tuple[str, str]:
     )
     for module in sorted(homes):
         source = Path(str(sys.modules[module].__file__)).read_text(encoding="utf-8")
+        if not re.search(rf"^{name}\b", source, re.MULTILINE):
+            continue  # most modules need not be parsed
         for line, text in pairwise([*ast.parse(source).body, ast.Pass()]):
             targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
