@@ -171,13 +171,13 @@ def test_a_value_that_takes_too_many_steps_is_not_valid_and_the_error_names_the_
     none_of_many = {"items": {"not": {"anyOf": [{"const": i, "items": {}} for i in range(200)]}}}
     compiled = from_schema(none_of_many)
     assert compiled.is_valid([-1] * 100)
-    assert not compiled.is_valid([-1] * 4_000)
-    [error] = compiled.errors([-1] * 4_000)
+    assert not compiled.is_valid([-1] * 1_000)
+    [error] = compiled.errors([-1] * 1_000)
     assert error.keyword == "max_check_steps"
     assert (
         "at most 30000 steps of checking (max_check_steps), got more at $; [registry.limits] can" in error.message
     )
-    assert from_schema(none_of_many, limits=Limits(max_check_steps=10_000_000)).is_valid([-1] * 4_000)
+    assert from_schema(none_of_many, limits=Limits(max_check_steps=10_000_000)).is_valid([-1] * 1_000)
 
 
 def test_a_budget_of_steps_grows_with_the_value_and_is_each_calls_own() -> None:

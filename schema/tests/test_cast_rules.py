@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from operad_schema import from_schema
+from schema.tests.tables import tables
 
 WORKED = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "cast_cases.jsonl"
 SCHEMA_URIS = {
@@ -22,7 +23,7 @@ def obj(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
 
 INT, STR, BOOL, NUM = ({"type": name} for name in ("integer", "string", "boolean", "number"))
 
-CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cast_rules.json").read_text("utf-8"))
+CASES: dict[str, list[Any]] = tables("cast_rules")
 CASES["arrays are cast by position, then by items"].append(
     ({"type": "array", "prefixItems": [INT, STR], "minItems": 2}, (7,), [7, ""])
 )

@@ -1,10 +1,8 @@
 """What becomes of each value, by a cast and by one that keeps; and what is ignored of each schema, with the reason."""
 
-import json
 import logging
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +15,9 @@ from operad_schema.groups import components
 from operad_schema.limits import Limits
 from operad_schema.references import dialect_of, follow, join, parse_pointer
 from operad_schema.unions import branch_types
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("each_cast.json").read_text("utf-8"))
+TABLES = tables("each_cast")
 
 INT, STR, NUM, BOOL = ({"type": name} for name in ("integer", "string", "number", "boolean"))
 

@@ -1,8 +1,6 @@
 """Each keyword's error to the letter, what is fulfilled at its bound, and what a value of JSON is."""
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +19,9 @@ from operad_schema.values import (
     is_type,
     short,
 )
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("each_keyword.json").read_text("utf-8"))
+TABLES = tables("each_keyword")
 
 INT, STR = {"type": "integer"}, {"type": "string"}
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ import pytest
 from operad_schema import from_schema
 from operad_schema.bundling import SharedDefinitions
 from operad_schema.formats import CHECKED
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("formats.json").read_text("utf-8"))
+TABLES = tables("formats")
 
 GOOD_AND_BAD: dict[str, tuple[list[Any], list[Any]]] = TABLES["good_and_bad"]
 

@@ -126,7 +126,7 @@ CASES = {
             ({"pattern": "^a{0,4096}a*[bc]$"}, "a" * 4_000_000),
             ({"patternProperties": {"^a{0,4096}a*[bc]$": {}}}, {"a" * 4_000_000: 1}),
             ({"items": {"not": {"pattern": hard}}}, ["a" * 4096] * 500),
-            ({"anyOf": [{"pattern": f"{hard[:-1]}{'x' * i}$"} for i in range(100)]}, "a" * 4096),
+            ({"anyOf": [{"pattern": f"{hard[:-1]}{'x' * i}$"} for i in range(20)]}, "a" * 4096),
             ({"items": {"pattern": "[a-z]*[0-9]"}}, ["a" * 2000] * 500),
             ({"items": {"pattern": "[a-z]*[0-9]", "if": True, "then": True}}, ["a" * 2000] * 500),
             ({"items": {"patternProperties": {"^a{0,4096}a{0,4096}$": {}}}}, [{"a" * 4000 + "b": 1}] * 100),
@@ -244,10 +244,10 @@ CASES = {
         assert compiled.cast(result) == result
     """,
     "sizes_beyond_a_bound_are_named": """
-        compiled, _, valid = everything({"properties": {f"p{i}": {"type": "integer"} for i in range(30_000)}}, {"p1": "x"})
+        compiled, _, valid = everything({"properties": {f"p{i}": {"type": "integer"} for i in range(21_000)}}, {"p1": "x"})
         assert valid and compiled.is_unknown
         warned(compiled, "max_schema_nodes")
-        trusted = from_schema({"properties": {f"p{i}": {"type": "integer"} for i in range(30_000)}}, trusted=True)
+        trusted = from_schema({"properties": {f"p{i}": {"type": "integer"} for i in range(21_000)}}, trusted=True)
         assert not trusted.is_valid({"p1": "x"})
         compiled, _, valid = everything({"properties": {"a": {"enum": ["x" * 1000 + str(i) for i in range(2000)]}}}, {"a": 1})
         assert valid

@@ -1,14 +1,13 @@
 """What each keyword means, in every draft and every engine, and what is ignored, with a warning that says why."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad_schema import from_schema
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("keywords.json").read_text("utf-8"))
+TABLES = tables("keywords")
 
 INTEGER = {"type": "integer"}
 

@@ -3,19 +3,18 @@
 import copy
 import datetime
 import gc
-import json
 import pickle
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad_schema import SchemaError, from_schema
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("objects.json").read_text("utf-8"))
+TABLES = tables("objects")
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.0.3",

@@ -1,9 +1,7 @@
 """ECMA-262 patterns: what runs means what it says there, what could backtrack without bound does not run."""
 
-import json
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,8 +11,9 @@ from operad_schema import translating
 from operad_schema.characters import property_ranges
 from operad_schema.limits import DEFAULT, Limits
 from operad_schema.translating import UnsafePatternError, translate
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("patterns.json").read_text("utf-8"))
+TABLES = tables("patterns")
 
 
 @pytest.mark.parametrize(

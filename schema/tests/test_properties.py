@@ -94,7 +94,7 @@ def schemas(draw: st.DrawFn) -> dict[str, Any]:
     return root
 
 
-many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 LOOP = {"$ref": "#", "$defs": {"A": {"$ref": "#"}, "B": {}, "a": True}}
 
 
@@ -166,7 +166,7 @@ def oracles(schema: dict[str, Any], value: Any) -> set[bool]:
     }
 
 
-@settings(many, max_examples=150)
+@settings(many, max_examples=60)
 @given(schemas(), values)
 def test_other_validators_say_the_same(schema: dict[str, Any], value: Any) -> None:
     compiled = from_schema(schema)
@@ -174,7 +174,7 @@ def test_other_validators_say_the_same(schema: dict[str, Any], value: Any) -> No
     assert compiled.is_valid(value) in oracles(schema, value)
 
 
-@settings(many, max_examples=150)
+@settings(many, max_examples=60)
 @given(schemas(), values)
 def test_a_cast_leaves_what_is_valid_valid(schema: dict[str, Any], value: Any) -> None:
     compiled = from_schema(schema)
@@ -183,7 +183,7 @@ def test_a_cast_leaves_what_is_valid_valid(schema: dict[str, Any], value: Any) -
     assert compiled.is_valid(result), (result, compiled.errors(result))
 
 
-@settings(many, max_examples=100)
+@settings(many, max_examples=50)
 @given(schemas(), values)
 def test_a_bundle_says_and_does_what_the_schema_does(schema: dict[str, Any], value: Any) -> None:
     compiled = from_schema(schema)

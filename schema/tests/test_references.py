@@ -1,14 +1,13 @@
 """Where references lead: pointers, ids, anchors, dynamic and recursive references, in every draft."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad_schema import from_schema
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("references.json").read_text("utf-8"))
+TABLES = tables("references")
 
 INTEGER = {"type": "integer"}
 STRING = {"type": "string"}

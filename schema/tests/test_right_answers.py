@@ -1,15 +1,14 @@
 """Answers that have been wrong once, or that other validators get wrong."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad_schema import from_schema
 from operad_schema.translating import translate
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("right_answers.json").read_text("utf-8"))
+TABLES = tables("right_answers")
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,15 @@
 """The engine of schemas piece by piece: conjunctions, budgets, zero values, unions, what is shared and exported."""
 
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad_schema import Schema, bundling, from_schema, lazy_schema
-from operad_schema import compiling as compiling_module
 from operad_schema.bundling import SharedDefinitions, is_larger, is_sendable
 from operad_schema.casting import Casting
 from operad_schema.compiling import compiled
-from operad_schema.conjunctions import (
-    Call,
-    Lazy,
-    flatten,
-)
+from operad_schema.conjunctions import Call, Lazy, flatten
 from operad_schema.evaluating import is_plain, seen_by
 from operad_schema.explaining import changes, path_of
 from operad_schema.limits import Limits
@@ -24,8 +17,9 @@ from operad_schema.nodes import Node
 from operad_schema.patterns import WORK
 from operad_schema.unions import Union
 from operad_schema.vocabulary import subschemas
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("schema_steps.json").read_text("utf-8"))
+TABLES = tables("schema_steps")
 
 INT, STR = {"type": "integer"}, {"type": "string"}
 
@@ -94,24 +88,17 @@ def test_what_a_call_may_apply_grows_with_its_value() -> None:
     assert not from_schema(schema, limits=Limits(max_check_steps=100)).is_valid([1, 2, 3])
 
 
-def test_a_schema_that_says_the_same_is_compiled_once_and_the_last_used_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(compiling_module, "MAX_CACHED", 2)
-
+def test_a_schema_that_says_the_same_is_compiled_once_and_the_last_512_are_kept() -> None:
     def made(number: int) -> Any:
         return compiled(from_schema({"const": number}).origin)
 
-    first, second = made(1), made(2)
-    assert made(1) is first
-    made(3)
-    assert made(1) is first
-    anew = made(2)
-    assert anew is not second
-    assert made(2) is anew
-    assert made(3) is not None
-    assert compiled(from_schema({"const": 1}, dialect="draft7").origin) is not first
-    assert compiled(from_schema({"const": 1}, limits=Limits(max_fill=5)).origin) is not first
+    first, second, *_ = [made(number) for number in range(512)]
+    assert made(0) is first
+    made(512)
+    assert made(0) is first
+    assert made(1) is not second
+    assert compiled(from_schema({"const": 0}, dialect="draft7").origin) is not first
+    assert compiled(from_schema({"const": 0}, limits=Limits(max_fill=5)).origin) is not first
 
 
 # --- what is evaluated ------------------------------------------------------------------------------------

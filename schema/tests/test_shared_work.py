@@ -1,15 +1,14 @@
 """What schemas of one document share: what is read once, told once, and stays apart where it has to."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad_schema import Limits, from_schema
 from operad_schema.bundling import SharedDefinitions
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("shared_work.json").read_text("utf-8"))
+TABLES = tables("shared_work")
 
 INTEGER = {"type": "integer"}
 

@@ -1,14 +1,13 @@
 """What is filled in: defaults where they are declared, zero values where something is required."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad_schema import Limits, from_schema
+from schema.tests.tables import tables
 
-TABLES = json.loads(Path(__file__).with_name("zeros.json").read_text("utf-8"))
+TABLES = tables("zeros")
 
 
 def filled(schema: Any, **more: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,39 @@ def configure(text: str) -> None:
     """Add to the configuration."""
     with Path("operad.toml").open("a") as file:
         file.write(text)
+
+
+def rows_of(table: str) -> list[Any]:
+    """Return the rows of a table of commands, with the names of their behaviours."""
+    tables = json.loads(Path(__file__).with_name("commands.json").read_text("utf-8"))[table]
+    return [pytest.param(row, id=f"{name} {n}") for name, rows in tables.items() for n, row in enumerate(rows)]
+
+
+def check(run: Run, row: dict[str, Any]) -> None:
+    """Write the files of a row and run its command. It exits and prints as the row says."""
+    if "gone" in row:
+        Path(row["gone"]).unlink()
+    for name, content in row.get("files", {}).items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(content)
+    if "configure" in row:
+        configure(row["configure"])
+    code, out, err = run(*row["run"])
+    assert code == row.get("code", 0)
+    assert [part for part in row.get("out", []) if part not in out] == []
+    assert [part for part in row.get("err", []) if part not in err] == []
+    assert [part for part in row.get("without", []) if part in out + err] == []
+    assert out == row.get("prints", out)
+    assert err.startswith(row.get("begins", ""))
+    assert err == "" or not row.get("silent")
+    printed = json.loads(out) if "--json" in row["run"] and out else None
+    assert printed == row.get("json", printed)
+    assert row.get("keys", []) in ([], [*(printed or ())])
+    assert [spec["id"] for spec in printed] == row["ids"] if "ids" in row else True
+    statuses = {record["name"]: record["status"] for record in printed} if "statuses" in row else {}
+    assert statuses.items() >= row.get("statuses", {}).items()
+    for path, value in row.get("holds", {}).items():
+        assert functools.reduce(lambda found, key: found[key], path.split("."), printed) == value
 
 
 def respond(request: BaseHTTPRequestHandler, body: str, **headers: str) -> None:

@@ -6,13 +6,14 @@ import io
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import operad
 from operad_auth.http.urls import shown_url
 from operad_cli.running.inputs import input_of
-from plugins.cli.tests.conftest import Run, configure
+from plugins.cli.tests.conftest import Run, check, rows_of
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
@@ -39,44 +40,9 @@ async def guarded() -> str:
 '''
 
 
-def test_list_shows_all_operations(run: Run) -> None:
-    code, out, _ = run("list")
-    assert code == 0
-    assert "math.add" in out
-    assert "Add two integers." in out
-
-
-def test_list_takes_a_pattern_and_prints_json(run: Run) -> None:
-    code, out, _ = run("list", "math.a*", "--json")
-    assert code == 0
-    assert [spec["id"] for spec in json.loads(out)] == ["math.add"]
-
-
-def test_search_finds_by_words(run: Run) -> None:
-    code, out, _ = run("search", "integers", "--json")
-    assert code == 0
-    assert [spec["id"] for spec in json.loads(out)] == ["math.add"]
-
-
-def test_describe_shows_schemas(run: Run) -> None:
-    code, out, _ = run("describe", "math.add", "--json")
-    assert code == 0
-    assert json.loads(out)["inputSchema"]["properties"]["a"] == {"type": "integer"}
-
-
-def test_list_shows_the_description_if_the_title_only_repeats_the_name(run: Run) -> None:
-    spec = (
-        'spec = {{"name": "kg.add_books", "title": "{}", "description": "Put books on a shelf.\\nAll of them."}}'
-    )
-    for title, shown in (
-        ("Add Books", "Put books on a shelf."),
-        ("Fill a shelf", "Fill a shelf"),
-        ("", "Put books"),
-    ):
-        Path("ops/kg.py").write_text(spec.format(title))
-        _, out, _ = run("list", "local.kg.*")
-        assert shown in out
-        assert "All of them" not in out
+@pytest.mark.parametrize("row", rows_of("math"))
+def test_a_command(run: Run, row: dict[str, Any]) -> None:
+    check(run, row)
 
 
 def test_describe_shows_a_title_that_repeats_the_description_once(run: Run) -> None:
@@ -90,24 +56,6 @@ def test_a_command_within_a_program_leaves_its_signals_as_they_were(run: Run) ->
     before = [signal.getsignal(number) for number in numbers]
     assert run("list")[0] == 0
     assert [signal.getsignal(number) for number in numbers] == before
-
-
-def test_call_converts_key_value_as_the_schema_says(run: Run) -> None:
-    code, out, _ = run("call", "math.add", "a=1", "b=2", "--json")
-    assert code == 0
-    assert json.loads(out) == {"data": 3, "meta": json.loads(out)["meta"]}
-    assert json.loads(out)["meta"]["source"] == "local"
-
-
-def test_call_prints_source_meta_and_data_for_people(run: Run) -> None:
-    code, out, _ = run("call", "math.add", "a=1")
-    assert code == 0
-    assert "local" in out
-    assert "operationId: math.add" in out
-
-
-def test_call_runs_as_the_owner_of_the_configuration(run: Run) -> None:
-    assert run("call", "math.guarded")[0] == 0
 
 
 def test_subscribe_prints_one_json_line_an_envelope_and_stops_at_the_limit(run: Run) -> None:
@@ -135,67 +83,6 @@ def test_an_error_is_one_paragraph_and_exit_code_1(run: Run, arguments: list[str
     assert "Traceback" not in out + err
 
 
-def test_an_error_with_json_is_an_object_on_standard_output(run: Run) -> None:
-    code, out, _ = run("call", "math.add", "--json")
-    assert code == 1
-    assert json.loads(out)["error"]["code"] == "VALIDATION_ERROR"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    ["nope", "call", "call math.add noequals", "call math.add --json {broken", "list --nope"],
-)
-def test_wrong_usage_is_exit_code_2(run: Run, arguments: str) -> None:
-    code, _, err = run(*arguments.split())
-    assert code == 2
-    assert "error: " in err
-
-
-def test_the_traceback_is_there_with_debug(run: Run) -> None:
-    code, _, err = run("call", "math.broken", "--debug")
-    assert code == 1
-    assert "Traceback" in err
-
-
-FAILING = '[sources.x]\ntype = "nothing"\n[sources.y]\ntype = "scanner"\npath = "nowhere"\n'
-
-
-def test_a_source_that_fails_is_named_and_the_others_are_listed(run: Run) -> None:
-    configure(FAILING)
-    code, out, err = run("list")
-    assert code == 1
-    assert "math.add" in out
-    assert err.startswith('error: source [sources.x] is not loaded: unknown source "nothing"')
-    assert "source [sources.y] is not loaded: " in err
-    assert "no such file or folder" in err
-
-
-def test_an_id_of_a_source_that_failed_is_answered_with_why(run: Run) -> None:
-    configure(FAILING)
-    _, _, err = run("call", "x.anything")
-    assert 'source [sources.x] is not loaded: unknown source "nothing"' in err
-    assert "sources.y" not in err
-
-
-def test_an_unknown_id_names_the_sources_that_failed(run: Run) -> None:
-    configure(FAILING)
-    assert "these sources are not loaded: x, y" in run("call", "z.anything")[2]
-
-
-def test_the_plugins_that_the_configuration_disables_are_not_used(run: Run) -> None:
-    configure('[plugins]\ndisable = ["scanner"]\n')
-    code, _, err = run("call", "math.add", "a=1")
-    assert code == 1
-    assert "is disabled" in err
-
-
-def test_no_configuration_is_an_error_that_says_what_to_do(run: Run) -> None:
-    Path("operad.toml").unlink()
-    code, _, err = run("list")
-    assert code == 1
-    assert "no operad.toml in this folder" in err
-
-
 def test_plugins_are_listed_with_what_they_contribute(run: Run) -> None:
     _, out, _ = run("plugins", "--json")
     scanner = next(record for record in json.loads(out) if record["name"] == "scanner")
@@ -206,12 +93,6 @@ def test_plugins_are_listed_with_what_they_contribute(run: Run) -> None:
 def test_the_configuration_of_a_folder_above_is_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("deeper").mkdir()
     monkeypatch.chdir("deeper")
-    assert run("call", "math.add", "a=1")[0] == 0
-
-
-def test_tool_operad_of_a_pyproject_is_a_configuration(run: Run) -> None:
-    Path("operad.toml").unlink()
-    Path("pyproject.toml").write_text('[tool.operad.sources.local]\ntype = "scanner"\npath = "ops"\n')
     assert run("call", "math.add", "a=1")[0] == 0
 
 
@@ -250,11 +131,3 @@ def test_key_value_is_converted_without_guessing(
 )
 def test_a_transport_is_printed_without_its_secrets(url: str, printed: str) -> None:
     assert shown_url(url) == printed
-
-
-def test_an_unknown_id_names_the_source_that_is_empty(run: Run) -> None:
-    Path("none").mkdir()
-    configure('[sources.empty]\ntype = "scanner"\npath = "none"\n')
-    code, _, err = run("call", "empty.add")
-    assert code == 1
-    assert "source [sources.empty] has no operations at present" in err
