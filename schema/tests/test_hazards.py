@@ -126,7 +126,7 @@ CASES = {
             ({"pattern": "^a{0,4096}a*[bc]$"}, "a" * 4_000_000),
             ({"patternProperties": {"^a{0,4096}a*[bc]$": {}}}, {"a" * 4_000_000: 1}),
             ({"items": {"not": {"pattern": hard}}}, ["a" * 4096] * 500),
-            ({"anyOf": [{"pattern": f"{hard[:-1]}{'x' * i}$"} for i in range(20)]}, "a" * 4096),
+            ({"anyOf": [{"pattern": f"{hard[:-1]}{'x' * i}$"} for i in range(10)]}, "a" * 4096),
             ({"items": {"pattern": "[a-z]*[0-9]"}}, ["a" * 2000] * 500),
             ({"items": {"pattern": "[a-z]*[0-9]", "if": True, "then": True}}, ["a" * 2000] * 500),
             ({"items": {"patternProperties": {"^a{0,4096}a{0,4096}$": {}}}}, [{"a" * 4000 + "b": 1}] * 100),
