@@ -248,25 +248,13 @@ def test_a_path_is_written_so(parts: Any, path: str) -> None:
     assert path_of(parts) == path
 
 
-@pytest.mark.parametrize(
-    ("value", "sendable"),
-    [
-        ({"a": [1, 1.5, None, True, "x"]}, True),
-        ((1,), True),
-        ({1: 2}, False),
-        (object(), False),
-        (math.inf, False),
-        ("\ud800", False),
-        ({"\ud800": 1}, False),
-        ("größe", True),
-        (2**13_999, True),
-        (2**14_000, False),
-        (-(2**14_000), False),
-    ],
-)
-def test_what_can_be_sent(value: Any, sendable: bool) -> None:
-    assert is_sendable(value) is sendable
-    assert is_sendable({"const": value}) is sendable
+def test_what_can_be_sent() -> None:
+    for value in ({"a": [1, 1.5, None, True, "x"]}, (1,), "größe", 2**13_999):
+        assert is_sendable(value)
+        assert is_sendable({"const": value})
+    for value in ({1: 2}, object(), math.inf, "\ud800", {"\ud800": 1}, 2**14_000, -(2**14_000)):
+        assert not is_sendable(value)
+        assert not is_sendable({"const": value})
 
 
 @pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}])
