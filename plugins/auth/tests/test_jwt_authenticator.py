@@ -15,14 +15,7 @@ from typing import Any
 import pytest
 
 from operad import CallError, ConfigError, Identity
-from operad_auth import (
-    Credentials,
-    FetchResponse,
-    JWTAuthenticator,
-    JWTOptions,
-    authenticator_from,
-    default_fetch,
-)
+from operad_auth import Credentials, FetchResponse, JWTAuthenticator, JWTOptions, authenticator_from, default_fetch
 
 jwt = pytest.importorskip("jwt")
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))

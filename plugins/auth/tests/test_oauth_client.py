@@ -304,8 +304,7 @@ def answered(tmp_path: Path, status: int, body: str) -> OAuthClient:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [*TABLES["wrong answers"], ("[" * 100_000, 200, "EXECUTION_ERROR")],
+    ("body", "status", "code"), [*TABLES["wrong answers"], ("[" * 100_000, 200, "EXECUTION_ERROR")]
 )
 async def test_an_answer_that_is_no_token_is_an_error_in_words(
     tmp_path: Path, body: str, status: int, code: str

@@ -43,14 +43,8 @@ def change_a_file() -> None:
     if Path("changed.py").exists():
         os.kill(os.getppid(), signal.SIGTERM)
         time.sleep(60)
-    for name in (
-        "__pycache__/a.py",
-        ".hidden/a.py",
-        "a_venv/pyvenv.cfg",
-        "a_venv/a.py",
-        "a_venv/lib/a.py",
-        "a.txt",
-    ):
+    names = ("__pycache__/a.py", ".hidden/a.py", "a_venv/pyvenv.cfg", "a_venv/a.py", "a_venv/lib/a.py", "a.txt")
+    for name in names:
         Path(name).parent.mkdir(exist_ok=True, parents=True)
         Path(name).write_text("")
     Path("changed.py").write_text("")

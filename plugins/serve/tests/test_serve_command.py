@@ -195,10 +195,7 @@ async def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) ->
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        ([], (7, 5.0, 3.0, 2.0)),
-        (["--max-concurrent", "9", "--lease", "60", "--drain", "0"], (9, 60.0, 0.0, 0.0)),
-    ],
+    [([], (7, 5.0, 3.0, 2.0)), (["--max-concurrent", "9", "--lease", "60", "--drain", "0"], (9, 60.0, 0.0, 0.0))],
 )
 def test_the_bounds_of_calls_are_the_command_lines_else_the_configurations(
     operad: Any, plans: list[Plan], arguments: list[str], expected: tuple[float, ...]

@@ -58,15 +58,6 @@ async def test_a_query_string_is_decoded_and_never_cast(call: Any, text: str) ->
     assert (problem["status"], problem["code"]) == (422, "VALIDATION_ERROR")
 
 
-async def test_a_mutation_is_not_called_by_get(call: Any) -> None:
-    response = await call("GET", "/operations/shop.order")
-    assert (response.status, response.headers["Allow"]) == (405, "POST")
-    response = await call("DELETE", "/operations/shop.add")
-    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, POST")
-    response = await call("OPTIONS", "/operations/shop.add")
-    assert (response.status, response.headers["Allow"]) == (204, "GET, HEAD, POST")
-
-
 async def test_an_id_stands_in_the_path_with_all_but_slashes_encoded(call: Any) -> None:
     assert (await call("POST", "/operations/gh.pulls/create%3F%25%C3%A9")).status == 200
     assert (await call("POST", "/operations/gh.pulls%2Fcreate%3F%25%C3%A9")).status == 200
@@ -138,8 +129,7 @@ async def test_binary_data_are_sent_as_they_are_and_cannot_run_as_a_page(call: A
 
 
 async def test_metadata_that_do_not_fit_into_a_header_are_left_to_the_envelope(
-    registry: OperationRegistry,
-    call: front_door.Client,
+    registry: OperationRegistry, call: front_door.Client
 ) -> None:
     async def large(input: Any, context: OperationContext) -> Any:
         return front_door.web_envelope(1, event_type="é" * 5_000)
@@ -398,8 +388,7 @@ async def test_handlers_see_the_trace_and_the_last_event_of_a_request(
 
 
 @pytest.mark.parametrize(
-    ("meta", "data", "expected"),
-    [*TABLES["items of upstreams"], ({}, b"\xff", ["1", "message", '"/w=="'])],
+    ("meta", "data", "expected"), [*TABLES["items of upstreams"], ({}, b"\xff", ["1", "message", '"/w=="'])]
 )
 async def test_an_item_has_the_type_and_the_id_of_its_upstream_if_they_fit_into_a_line(
     registry: OperationRegistry, meta: dict[str, Any], data: Any, expected: Any

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import socket
 from typing import Any
 
+import aiohttp
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
+from operad import CallError, ConfigError, Identity, OperationContext, OperationRegistry, OperationSpec
 from operad_auth import Credentials, StaticTokens
 from operad_serve import to_openapi
 from operad_serve.api.places import place_of
@@ -27,13 +30,8 @@ async def test_on_a_loopback_address_other_names_and_other_pages_are_refused(
     registry: OperationRegistry, headers: dict[str, str], status: int
 ) -> None:
     async with front_door.client_of(to_openapi(registry, allowed_hosts=["gate.example"])) as client:
-        for method, path in (
-            ("GET", "/health"),
-            ("GET", "/operations/shop.add?a=1"),
-            ("GET", "/"),
-            ("GET", "/openapi.json"),
-        ):
-            assert (await client(method, path, headers=headers)).status == status
+        for path in ("/health", "/operations/shop.add?a=1", "/", "/openapi.json"):
+            assert (await client("GET", path, headers=headers)).status == status
 
 
 async def test_pages_of_an_allowed_origin_may_read_and_no_others(registry: OperationRegistry) -> None:
@@ -69,16 +67,6 @@ async def test_without_the_scope_nothing_of_an_operation_is_seen_described_or_ca
             answer = await client("GET", path, headers=wrong)
             assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, 'Bearer error="invalid_token"')
         assert (await client("GET", "/health", headers=wrong)).status == 200
-
-
-async def test_where_it_cannot_be_found_out_who_calls_the_answer_is_503(registry: OperationRegistry) -> None:
-    async def authenticate(credentials: Credentials) -> Identity | None:
-        raise CallError("UNAVAILABLE", "the issuer's keys cannot be fetched from https://u:p@issuer/")
-
-    async with front_door.client_of(to_openapi(registry, authenticate=authenticate)) as client:
-        problem = await client.problem("POST", "/operations/shop.add", json={"a": 1}, headers=JOE)
-        assert problem["status"] == 503
-        assert "issuer" not in json.dumps(problem)
 
 
 async def test_secrets_are_in_no_log_answer_document_or_page(
@@ -129,10 +117,9 @@ async def test_each_path_has_its_methods_and_head_is_get_without_a_body(
 
 
 async def test_a_preflight_needs_no_credentials_and_all_else_does(registry: OperationRegistry) -> None:
-    app = to_openapi(
-        registry, authenticate=StaticTokens(front_door.TOKENS), allowed_origins=["https://app.example"]
-    )
-    asks = {"origin": "https://app.example", "access_control_request_method": "POST"}
+    origin = "https://app.example"
+    app = to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS), allowed_origins=[origin])
+    asks = {"origin": origin, "access_control_request_method": "POST"}
     answer = await front_door.asked(app, "OPTIONS", "/operations/shop.add", **asks)
     assert (answer.status, answer.headers["allow"]) == (204, "GET, POST, OPTIONS")
     assert answer.headers["access-control-allow-methods"] == "GET, POST, OPTIONS"
@@ -183,7 +170,11 @@ async def test_a_websocket_is_closed_and_a_lifespan_drains_and_starts_again(regi
     [
         (RuntimeError("the password is hunter2"), 401, "the credentials are not valid"),
         (CallError("ACCESS_DENIED", "expired"), 401, "the credentials are not valid"),
-        (CallError("UNAVAILABLE", "no keys"), 503, "the caller cannot be authenticated now; try again"),
+        (
+            CallError("UNAVAILABLE", "no keys at https://u:p@x/"),
+            503,
+            "the caller cannot be authenticated now; try",
+        ),
     ],
 )
 async def test_an_authenticator_that_fails_lets_nobody_in(
@@ -195,6 +186,7 @@ async def test_an_authenticator_that_fails_lets_nobody_in(
     app = to_openapi(registry, authenticate=authenticate)
     answer = await front_door.asked(app, "POST", "/operations/shop.add", authorization="Bearer x")
     assert (answer.status, answer.json()["detail"].startswith(detail)) == (status, True)
+    assert b"u:p@x" not in answer.body
     assert "hunter2" not in caplog.text
     assert (answer.headers.get("retry-after") == "5") is (status == 503)
 
@@ -221,9 +213,8 @@ async def test_plugins_and_sources_are_shown_and_reloaded_by_who_may_manage_them
     async with front_door.client_of(to_openapi(registry)) as client:
         state = (await client("GET", "/explorer/state")).json()
         assert [source["name"] for source in state["sources"]] == ["api"]
-        assert (await client("POST", "/explorer/reload/api", headers=ours)).json()["sources"][0][
-            "status"
-        ] == "loaded"
+        reloaded = (await client("POST", "/explorer/reload/api", headers=ours)).json()
+        assert reloaded["sources"][0]["status"] == "loaded"
         assert (await client("POST", "/explorer/reload/api")).status == 400
         assert (await client("POST", "/explorer/reload/nope", headers=ours)).status == 409
     # Where callers are not authenticated, whoever comes from elsewhere is nobody here.
@@ -256,20 +247,15 @@ async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may
         id = answer.headers["Operad-Request-Id"]
         assert (await client("GET", f"/explorer/trace/{id}", headers=ROOT)).status == 404
         tree = (await client("GET", f"/explorer/trace/{id}", headers=JOE)).json()["call"]
-        assert (tree["operationId"], [child["operationId"] for child in tree["children"]]) == (
-            "shop.outer",
-            [None],
-        )
+        assert [tree["operationId"], *(child["operationId"] for child in tree["children"])] == ["shop.outer", None]
         (report,) = tree["reports"]
         assert report["atMs"] >= 0
         assert {**report, "atMs": 0} == {
             "atMs": 0, "kind": "progress", "level": "info", "message": "half\\x00", "progress": 1, "total": 2,
             "unit": None,
         }  # fmt: skip
-        answer = await client("POST", "/operations/shop.outer", headers=JOE)
-        assert (
-            await client("GET", f"/explorer/trace/{answer.headers['Operad-Request-Id']}", headers=JOE)
-        ).status == 404
+        id = (await client("POST", "/operations/shop.outer", headers=JOE)).headers["Operad-Request-Id"]
+        assert (await client("GET", f"/explorer/trace/{id}", headers=JOE)).status == 404
     await registry.execute("shop.outer", context=OperationContext(trusted=True))
     assert observed == [True, False, False]
 
@@ -301,17 +287,12 @@ async def test_only_the_latest_trees_calls_and_reports_are_kept(registry: Operat
     assert (found["leftOut"], call["error"], call["startMs"]) == (3, "GONE", 0)
     assert [(child["operationId"], child["error"]) for child in call["children"]] == [("shop.add", None)] * 999
     assert call["durationMs"] >= call["children"][-1]["durationMs"] > 0
-    reports = [
-        (report["kind"], report["progress"], report["message"], report["unit"]) for report in call["reports"]
-    ]
-    assert len(reports) == 100  # of 102
-    assert reports[:2] == [("progress", 1, None, None), ("log", None, "1", None)]
+    assert len(call["reports"]) == 100  # of 102
+    reports = [[report[name] for name in ("kind", "progress", "message", "unit")] for report in call["reports"]]
+    assert reports[:2] == [["progress", 1, None, None], ["log", None, "1", None]]
 
 
 async def test_below_a_mount_everything_is_where_the_document_says(registry: OperationRegistry) -> None:
-    from starlette.applications import Starlette
-    from starlette.routing import Mount
-
     host = Starlette(routes=[Mount("/gate", to_openapi(registry))])
     async with front_door.client_of(host) as client:
         document = (await client("GET", "/gate/openapi.json")).json()
@@ -347,12 +328,6 @@ def test_a_place_is_a_root_and_a_path_whatever_the_host_makes_of_them(scope: Any
 
 
 async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: OperationRegistry) -> None:
-    import socket
-
-    import aiohttp
-
-    from operad import ConfigError
-
     server = registry.plugins.server("openapi")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -389,10 +364,8 @@ async def test_hostile_schemas_leave_the_document_whole_and_what_cannot_be_told_
     shared = {"$ref": "#/$defs/A", "$defs": {"A": HOSTILE["surrogate"]}}
     registry.register(OperationSpec(namespace="bad", name="shared", input_schema={"items": shared}), answer)
     caplog.set_level("WARNING", "operad.serve")
-    for path in ("/openapi.json", "/openapi.json"):
-        answered = await call("GET", path)
-        assert answered.status == 200
-    paths = answered.json()["paths"]
+    for _ in range(2):
+        paths = (await call("GET", "/openapi.json")).json()["paths"]
     told = {
         name: paths[f"/operations/bad.{name}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
         for name in HOSTILE

@@ -122,8 +122,7 @@ async def test_a_stream_that_fails_says_so_and_one_that_fails_at_once_has_a_stat
 
 
 async def test_an_upstreams_events_keep_type_and_id_but_cannot_speak_for_the_server(
-    registry: OperationRegistry,
-    call: front_door.Client,
+    registry: OperationRegistry, call: front_door.Client
 ) -> None:
     seen = []
 
