@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 import weakref
+from contextvars import ContextVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +28,7 @@ from plugins.calls.tests.parts import (
     TABLES,
     Flapping,
     Lone,
+    Wired,
     both,
     cancel,
     echo,
@@ -442,6 +444,42 @@ async def test_an_error_that_has_no_wire_form_still_ends_its_call():
     async with both(registry_of(fail=("query", fail)), InProcessTransport(strict=True)) as (_, calls):
         assert (await error_of(calls.call("t.fail"))).code == "GARBLED"
         assert (await error_of(anext(calls.subscribe("t.fail")))).code == "GARBLED"
+
+
+word = ContextVar("word", default="")
+
+
+async def test_a_context_variable_of_one_request_is_not_seen_by_the_next():
+    seen = []
+
+    async def work(input, context):
+        seen.append(word.get())
+        word.set("of a request")
+
+    async with both(registry_of(work=("query", work)), Wired()) as (_, calls):
+        await asyncio.gather(*(calls.call("t.work") for _ in range(3)))
+    assert seen == ["", "", ""]
+
+
+async def test_a_request_that_is_given_up_cancels_no_other():
+    ended, go = [], asyncio.Event()
+
+    async def wait(input, context):
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            ended.append(f"{input['name']} cancelled")
+            raise
+        ended.append(input["name"])
+
+    async with both(registry_of(wait=("query", wait)), Wired()) as (handler, calls):
+        one, two = (asyncio.create_task(calls.call("t.wait", {"name": name})) for name in ("one", "two"))
+        await until(lambda: handler.active == 2)
+        one.cancel()
+        await until(lambda: ended)
+        go.set()
+        await two
+    assert ended == ["one cancelled", "two"]
 
 
 # --- both sides ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from operad_calls.calling import flow
 from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.protocol import Encoded, decode, encode, with_sent_bytes
 from operad_calls.requests import Pending
+from operad_calls.serving import answers
 from operad_calls.tapping import tap
 from plugins.calls.tests.parts import (
     TABLES,
@@ -212,6 +213,28 @@ async def test_a_handler_that_waits_for_room_says_so_to_who_observes_its_call():
         await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
         await settle()
     assert [(report.kind, report.unit) for report in reported] == [("stall", "By")]
+
+
+@pytest.mark.parametrize("payload", [{"credit": 2}, {"creditBytes": 100}], ids=["a stream", "a large answer"])
+async def test_a_large_request_whose_caller_was_told_of_it_for_another_reason_is_told_of_once(
+    payload, monkeypatch
+):
+    monkeypatch.setattr(answers, "_AGAIN", 60.0)  # who has no room is asked for it again
+
+    async def items(input, context):
+        await asyncio.sleep(0.02)
+        yield "x"
+
+    async def answer(input, context):
+        return "x" * 1_000
+
+    registry = registry_of(stream=("subscription", items), call=("query", answer))
+    async with with_caller(registry, Wired(["link.lost"])) as (_, caller):
+        await caller.request("t.stream" if "credit" in payload else "t.call", "1", sentBytes=70_000, **payload)
+        await caller.wait_for("call.credit")
+        await asyncio.sleep(0.03)
+        (notice,) = await caller.wait_for("call.credit")
+        await caller.send(notice["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
 
 
 class Silent(Wired):

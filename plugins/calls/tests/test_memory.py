@@ -1,8 +1,10 @@
 """Memory for large messages."""
 
+import asyncio
 import platform
 import subprocess
 import sys
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +13,7 @@ from operad import CallHandler, InProcessTransport, OperationRegistry, PendingRe
 from operad.transports import Capabilities
 from operad_calls.calling import pending
 from operad_calls.serving import served
+from plugins.calls.tests.parts import Wired, cancel, with_server
 
 PROGRAM = """
 import resource, sys
@@ -50,3 +53,18 @@ async def test_memory_is_kept_for_what_has_a_wire_alone(monkeypatch):
     wire = SimpleNamespace(open=bus.open, capabilities=Capabilities(detects_no_responders=True))
     async with CallHandler(OperationRegistry(), wire), PendingRequestMap(wire):
         assert asked == ["served", "calls"]
+
+
+async def test_large_requests_that_wait_are_not_in_memory_twice():
+    """Each is written when its turn has come: what waits is what the caller has of it."""
+    async with with_server(Wired()) as (calls, server):
+        value = "x" * 1_000_000
+        tracemalloc.start()
+        try:
+            tasks = [asyncio.create_task(calls.call("t.op", value)) for _ in range(64)]
+            await server.wait_for("call.requested", 8)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            await cancel(*tasks)
+        assert held < 30_000_000, f"{held} bytes are held by 64 requests of 1 MB, of which 8 may be on their way"

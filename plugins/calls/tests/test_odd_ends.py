@@ -4,11 +4,20 @@ import asyncio
 import gc
 import math
 import weakref
+from contextlib import suppress
 
 import pytest
 
-from operad import CallError, CallHandler, InProcessTransport, OperationRegistry, OperationSpec, PendingRequestMap
-from plugins.calls.tests.parts import Lone
+from operad import (
+    CallError,
+    CallHandler,
+    ErrorCode,
+    InProcessTransport,
+    OperationRegistry,
+    OperationSpec,
+    PendingRequestMap,
+)
+from plugins.calls.tests.parts import Lone, error_of
 
 
 class Odd(BaseException):
@@ -165,3 +174,16 @@ async def test_a_call_that_was_cancelled_goes_at_once_and_not_when_the_collector
             assert kept() is None
         finally:
             gc.enable()
+
+
+async def test_a_transport_that_swallows_a_cancellation_holds_no_call_beyond_its_deadline():
+    """As one that takes it for its own."""
+
+    async def swallow():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+
+    async with PendingRequestMap(Lone(swallow)) as calls:
+        assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
+        assert asyncio.current_task().cancelling() == 0
+        assert calls.pending == 0

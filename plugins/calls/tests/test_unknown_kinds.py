@@ -14,14 +14,14 @@ from operad import (
     InProcessTransport,
     OpaqueMeta,
     OperationRegistry,
-    OperationSpec,
     PendingRequestMap,
     Plugins,
     ResponseEnvelope,
     from_remote,
 )
 from operad.envelopes import EnvelopeKinds
-from operad_testing import Participant
+from operad_calls.calling import map as module
+from plugins.calls.tests.parts import echo, error_of, registry_of, reply, with_server
 
 SMOKE = {"data": "fire", "meta": {"source": "smoke", "puffs": 3, "wind": {"knots": 4.5}}}
 
@@ -70,10 +70,8 @@ async def test_a_thin_client_and_a_gateway_need_no_plugin_of_the_workers():
     async def signal(input, context):
         return ResponseEnvelope("fire", SmokeMeta(3))
 
-    worker, front = InProcessTransport(strict=True), InProcessTransport(strict=True)
-    registry, gateway = OperationRegistry(), OperationRegistry()
-    spec = OperationSpec(namespace="t", name="signal", type="mutation", output_schema={"type": "integer"})
-    registry.register(spec, signal)
+    worker, front, gateway = InProcessTransport(strict=True), InProcessTransport(strict=True), OperationRegistry()
+    registry = registry_of(signal=("mutation", signal, {"output_schema": {"type": "integer"}}))
     async with CallHandler(registry, worker), await from_remote(worker, plugins=Plugins()) as session:
         for operation in session.operations:
             gateway.register(operation)
@@ -85,21 +83,15 @@ async def test_a_thin_client_and_a_gateway_need_no_plugin_of_the_workers():
 
 async def test_plugins_are_loaded_when_a_map_opens_and_never_by_an_event(monkeypatch):
     """What a peer sends cannot make this process import anything."""
-    import operad_calls.calling.map as module
-
-    transport = InProcessTransport(strict=True)
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+    async with with_server(InProcessTransport(strict=True)) as (calls, server):
         monkeypatch.setattr(module, "load_plugins", lambda: pytest.fail("loaded plugins for an event"))
-        await server.link.register("op:t.op")
         task = asyncio.create_task(calls.call("t.op"))
-        (request,) = await server.wait_for("call.requested")
-        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=SMOKE)
+        await reply(server, (await server.wait_for("call.requested"))[0], output=SMOKE)
         assert (await task).to_wire() == SMOKE
 
 
 async def test_codes_of_nested_calls_stay_inside_unless_declared():
     """What a handler charged before its nested call found nobody is not undone by the code of that call."""
-    registry = OperationRegistry()
 
     async def charge(input, context):
         await context.env["mail.send"]({})
@@ -107,49 +99,32 @@ async def test_codes_of_nested_calls_stay_inside_unless_declared():
     async def declared(input, context):
         raise CallError(ErrorCode.OVERLOADED, "come back later")
 
-    registry.register(OperationSpec(namespace="t", name="charge", type="mutation"), charge)
-    registry.register(
-        OperationSpec(namespace="t", name="busy", type="mutation", error_schemas=[{"code": "OVERLOADED"}]),
-        declared,
-    )
-    with pytest.raises(CallError) as caught:
-        await registry.execute("t.charge")
-    assert (caught.value.code, caught.value.ran) == (ErrorCode.EXECUTION_ERROR, None)
-    assert caught.value.details["cause"]["code"] == ErrorCode.OPERATION_NOT_FOUND
-    assert caught.value.details["cause"]["details"] == {"operationId": "mail.send"}
-    with pytest.raises(CallError) as caught:
-        await registry.execute("t.busy")
-    assert caught.value.code == ErrorCode.OVERLOADED
-    with pytest.raises(CallError) as caught:
-        await registry.execute("t.unknown")
-    assert (caught.value.code, caught.value.ran) == (ErrorCode.OPERATION_NOT_FOUND, False)
+    busy = ("mutation", declared, {"error_schemas": [{"code": "OVERLOADED"}]})
+    registry = registry_of(charge=("mutation", charge), busy=busy)
+    error = await error_of(registry.execute("t.charge"))
+    assert (error.code, error.ran) == (ErrorCode.EXECUTION_ERROR, None)
+    assert error.details["cause"]["code"] == ErrorCode.OPERATION_NOT_FOUND
+    assert error.details["cause"]["details"] == {"operationId": "mail.send"}
+    assert (await error_of(registry.execute("t.busy"))).code == ErrorCode.OVERLOADED
+    error = await error_of(registry.execute("t.unknown"))
+    assert (error.code, error.ran) == (ErrorCode.OPERATION_NOT_FOUND, False)
 
 
 async def test_a_forwarded_call_says_itself_that_nothing_ran():
     """An operation of a peer that is gone ran nowhere; what called it did run."""
-    transport = InProcessTransport()
-    there, here = OperationRegistry(), OperationRegistry()
-
-    async def one(input, context):
-        return 1
 
     async def outer(input, context):
         await context.env["t.one"]({})
 
-    there.register(OperationSpec(namespace="t", name="one"), one)
-    handler = CallHandler(there, transport)
-    await handler.open()
-    async with await from_remote(transport) as session:
+    transport, here = InProcessTransport(), registry_of(outer=("mutation", outer))
+    handler = CallHandler(registry_of(one=("mutation", echo)), transport)
+    async with handler, await from_remote(transport) as session:
         for operation in session.operations:
             here.register(operation)
-        here.register(OperationSpec(namespace="t", name="outer", type="mutation"), outer)
         await handler.aclose()
-        with pytest.raises(CallError) as caught:
-            await here.execute("t.one")
-        assert (caught.value.code, caught.value.ran) == (ErrorCode.OPERATION_NOT_FOUND, False)
-        with pytest.raises(CallError) as caught:
-            await here.execute("t.outer")
-        assert (caught.value.code, caught.value.ran) == (ErrorCode.EXECUTION_ERROR, None)
+        for name, code, ran in (("one", "OPERATION_NOT_FOUND", False), ("outer", "EXECUTION_ERROR", None)):
+            error = await error_of(here.execute(f"t.{name}"))
+            assert (error.code, error.ran) == (code, ran)
 
 
 def test_opaque_metadata_compare_by_what_they_hold():
