@@ -206,14 +206,11 @@ async def test_only_a_request_that_is_there_is_dropped():
     assert requests.drop(Waiting("2")) is False, "another one of that name"
 
 
-async def test_no_more_operations_are_remembered_than_the_bound(monkeypatch):
-    monkeypatch.setattr(pending, "MAX_ANSWERED", 2)
+async def test_the_last_10_000_operations_that_answered_are_remembered():
     requests = side()
-    for name in "abca":
-        requests.has_answered(Waiting(operation_id=name))
-    assert list(requests.answered) == ["c", "a"]
-    requests.has_answered(Waiting(operation_id="c"))
-    assert list(requests.answered) == ["c", "a"]
+    for number in (*range(10_001), 1):
+        requests.has_answered(Waiting(operation_id=f"t.{number}"))
+    assert (len(requests.answered), next(iter(requests.answered))) == (10_000, "t.1")
 
 
 # --- aborts ---------------------------------------------------------------------------------------
@@ -267,12 +264,11 @@ async def test_for_how_long_a_handler_may_tell_where_it_is(monkeypatch):
     assert list(requests.orphans) == ["2", "3", "4"]
 
 
-async def test_no_more_of_them_are_remembered_than_the_bound(monkeypatch):
-    monkeypatch.setattr(pending, "MAX_ORPHANS", 2)
+async def test_no_more_than_10_000_of_them_are_remembered():
     requests = side()
-    for name in "abc":
-        requests.abort(Waiting(name))
-    assert list(requests.orphans) == ["b", "c"]
+    for number in range(10_001):
+        requests.abort(Waiting(str(number)))
+    assert (len(requests.orphans), next(iter(requests.orphans))) == (10_000, "1")
 
 
 @pytest.mark.parametrize(("capabilities", "more"), [(BROKER, {"totalBytes": 7}), (INSIDE, {})])

@@ -285,9 +285,8 @@ async def test_requests_may_come_before_the_transport_has_answered():
     assert "t.a" not in side.following
 
 
-async def test_many_operations_are_registered_in_groups(monkeypatch):
-    monkeypatch.setattr(following, "_AT_ONCE", 2)
-    side = Side(*"abcde")
+async def test_many_operations_are_registered_in_groups_of_500():
+    side = Side(*(f"n{number:03}" for number in range(501)))
     under_way, most = 0, 0
 
     async def register(topic, group=None):
@@ -300,7 +299,7 @@ async def test_many_operations_are_registered_in_groups(monkeypatch):
 
     side.link.register = register
     async with side:
-        assert (side.topics(), most) == ([f"op:t.{name}" for name in "abcde"], 2)
+        assert (side.topics(), most) == ([f"op:t.n{number:03}" for number in range(501)], 500)
 
 
 # --- how answers leave ----------------------------------------------------------------------------
