@@ -49,15 +49,12 @@ class Peer:
 
     def __init__(self, link_owner, instance, specs):
         self.owner, self.instance, self.specs = link_owner, instance, specs
-        self.listing = {"operations": specs}
-        self.listed = 0
         self.describes = True
 
     async def run(self):
         for topic in (
             "all:operad.discover",
-            f"op:operad.list.{self.instance}",
-            f"op:operad.describe.{self.instance}",
+            *(f"op:operad.{name}.{self.instance}" for name in ("list", "describe")),
         ):
             await self.owner.link.register(topic)
         seen = 0
@@ -72,8 +69,7 @@ class Peer:
         if operation_id == "operad.discover":
             data = {"instance": self.instance}
         elif operation_id.startswith("operad.list."):
-            self.listed += 1
-            data = self.listing
+            data = {"operations": self.specs}
         elif not self.describes:
             return
         else:

@@ -2,16 +2,25 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
-import attrs
 import pytest
 
 from operad import CallHandler, ErrorCode, OperationSpec, PendingRequestMap, operation
-from operad.transports import Capabilities, Delivery, TransportError
+from operad.transports import Capabilities, Delivery
 from operad_calls import CallSettings, InProcessTransport
 from operad_calls.protocol import STORED
 from operad_testing import Participant
-from plugins.calls.tests.parts import error_of, event, registry_of, reply, waiting, with_caller, with_server
+from plugins.calls.tests.parts import (
+    LinkOver,
+    error_of,
+    event,
+    registry_of,
+    reply,
+    waiting,
+    with_caller,
+    with_server,
+)
 
 
 class Storing:
@@ -28,42 +37,22 @@ class Storing:
         return self.links[-1]
 
 
-class StoringLink:
+class StoringLink(LinkOver):
     def __init__(self, link, on_event, on_link):
-        self._link = link
+        super().__init__(link)
         self.on_event, self.on_link = on_event, on_link
-        self.inbox, self.drain, self.close = link.inbox, link.drain, link.close
-        self.served = set()
-        self.refused = set()
+        self.served, self.register = set(), self._register
 
-    async def register(self, topic, group=None):
-        if topic in self.refused:
-            raise TransportError(f"{topic} is refused")
+    async def _register(self, topic, group=None):
         assert topic not in self.served, "registered twice"
         self.served.add(topic)
-        return Kept(self, topic, await self._link.register(topic, group))
+        registration = await self._link.register(topic, group)
 
-    async def send(self, to, event):
-        await self._link.send(to, event)
+        async def unregister():
+            self.served.discard(topic)
+            await registration.unregister()
 
-
-@attrs.define
-class Kept:
-    link: object
-    topic: str
-    registration: object
-
-    async def unregister(self):
-        self.link.served.discard(self.topic)
-        await self.registration.unregister()
-
-
-@attrs.define
-class Acknowledged:
-    count: int = 0
-
-    def __call__(self):
-        self.count += 1
+        return SimpleNamespace(unregister=unregister)
 
 
 IDEMPOTENT = {"idempotent": True}
@@ -84,18 +73,17 @@ def deliver(link, caller, operation_id, request_id, **delivery):
 )
 async def test_a_redelivered_request_runs_again_only_if_that_does_no_harm(type_, idempotent, runs):
     """After the loss of a handler a query and an idempotent mutation run again; anything else is unavailable."""
-    transport = Storing()
-    done = Acknowledged()
+    transport, done = Storing(), []
     registry = registry_of(work=(type_, answer, {"idempotent": idempotent}))
     async with with_caller(registry, transport) as (_, caller):
-        deliver(transport.links[0], caller, "t.work", "1", redelivered=True, done=done)
+        deliver(transport.links[0], caller, "t.work", "1", redelivered=True, done=lambda: done.append(1))
         if runs:
             await caller.wait_for("call.responded")
         else:
             (error,) = await caller.wait_for("call.error")
             assert error["code"] == ErrorCode.UNAVAILABLE
         await asyncio.sleep(0)
-        assert done.count == 1
+        assert done == [1]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
@@ -167,15 +155,14 @@ async def test_a_deadline_that_no_clock_has_is_none_or_has_passed(deadline, coun
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_what_a_drain_cannot_finish_is_left_to_others_if_it_may_run_again(idempotent):
     """It is not acknowledged and nobody is told: the link gives it back. Anything else is unavailable."""
-    transport = Storing()
-    done = Acknowledged()
+    transport, done = Storing(), []
     registry = registry_of(work=("mutation", waiting, {"idempotent": idempotent}))
     async with Participant.open(transport) as caller:
         handler = CallHandler(registry, transport, drain_timeout=0.05)
         async with handler:
-            deliver(transport.links[1], caller, "t.work", "1", done=done)
+            deliver(transport.links[1], caller, "t.work", "1", done=lambda: done.append(1))
         errors = caller.of("call.error")
-        assert (done.count, len(errors)) == ((0, 0) if idempotent else (1, 1))
+        assert (len(done), len(errors)) == ((0, 0) if idempotent else (1, 1))
 
 
 def test_idempotence_is_declared_and_crosses_the_wire():
