@@ -146,10 +146,11 @@ async def test_a_request_that_is_not_taken_in_time_ends(stream_of, options):
 # --- items ----------------------------------------------------------------------------------------
 
 
-async def test_an_address_that_is_none_is_no_target(stream_of):
+async def test_the_first_address_that_is_one_is_the_target(stream_of):
     one = (await stream_of()).one
-    responded(one, item(0, replyTo=5))
-    assert one.target is None
+    for number, (address, target) in enumerate(((5, None), ("inbox:a", "inbox:a"), ("inbox:b", "inbox:a"))):
+        responded(one, item(number, replyTo=address))
+        assert one.target == target
 
 
 async def test_of_items_without_numbers_the_first_may_be_all_there_is(stream_of, now):
