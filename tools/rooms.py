@@ -133,9 +133,9 @@ BUDGETS: dict[str, int] = {
     # And explanations in the order in which rules apply, 10; observers of some operations, 30; fixed arguments in
     # parts of schemas, and names that collide, 45; fields of objects, 15.
     # And audit logs that are moved, and lines that are lost, 27.
-    "operad_rules": 2034,  # and fixed arguments of adapted inputs, 8; bounds of one caller, 15; docstrings, 103;
+    "operad_rules": 2046,  # and fixed arguments of adapted inputs, 8; bounds of one caller, 15; docstrings, 103;
     # messages, 11;
-    # rules that are added to others, 23
+    # rules that are added to others, 23; large results by caller, 12
     "operad_scanner": 465,  # with the lifespan of a folder, 60 lines, and docstrings, 22
     # With casts of three modes, 45 lines; patterns in two engines, and a list of those that are not checked, 90.
     "operad_schema": 6057,  # with docstrings that say more, 65

@@ -331,6 +331,22 @@ async def test_a_large_result_is_read_by_its_handle_and_by_its_caller_only() -> 
         await registry.execute(data["operation"], {"handle": data["handle"]}, BOB)
 
 
+async def test_many_large_results_of_one_caller_leave_those_of_others_readable() -> None:
+    registry = ruled(lambda given, context: "x" * given["size"], Rule(match="*", max_bytes=50))
+
+    async def kept(size: int, caller: OperationContext) -> str:
+        return str((await registry.execute("shop.look", {"size": size}, caller)).data["handle"])
+
+    first = await kept(100, ANN)
+    many = [await kept(60 * 2**20, BOB) for _ in range(6)]
+    assert len((await registry.execute("operad.results.read", {"handle": first}, ANN)).data["text"]) == 102
+    for handle in many[2:]:
+        await registry.execute("operad.results.read", {"handle": handle}, BOB)
+    for handle in many[:2]:  # the oldest of the caller who has most
+        with pytest.raises(CallError, match="NOT_FOUND"):
+            await registry.execute("operad.results.read", {"handle": handle}, BOB)
+
+
 async def test_a_large_item_of_a_stream_becomes_a_handle() -> None:
     items = [item.data async for item in registry_of(Shop(), max_bytes=5).subscribe("shop.follow")]
     assert [item["operation"] for item in items] == ["operad.results.read"] * 3

@@ -180,22 +180,34 @@ class LargeResults:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
+        # The sizes of the results of each caller, by handle; the oldest first, as above.
+        self._sizes: dict[str | None, dict[str, int]] = {}
         self._size = 0
 
     def keep(self, text: str, context: OperationContext) -> str:
         """Keep a text for 15 minutes and return its handle.
 
-        If all texts together have more than 256 Mi characters, the oldest are dropped, but never this one.
+        While all texts together have more than 256 Mi characters, the oldest of the caller who has most of them is
+        dropped, but never this one.
         """
-        handle, now = secrets.token_urlsafe(24), self._clock()
-        self._kept[handle] = _Kept(_owner(context), text, now + _KEPT_FOR)
+        handle, now, owner = secrets.token_urlsafe(24), self._clock(), _owner(context)
+        while self._kept and (oldest := next(iter(self._kept.items())))[1].until <= now:
+            self._drop(*oldest)
+        self._kept[handle] = _Kept(owner, text, now + _KEPT_FOR)
+        self._sizes.setdefault(owner, {})[handle] = len(text)
         self._size += len(text)
-        while len(self._kept) > 1:
-            oldest = next(iter(self._kept))
-            if self._size <= _KEPT_BYTES and self._kept[oldest].until > now:
-                break
-            self._size -= len(self._kept.pop(oldest).text)
+        while self._size > _KEPT_BYTES and len(self._kept) > 1:
+            others = [sizes for sizes in self._sizes.values() if next(iter(sizes)) != handle]
+            most: dict[str, int] = max(others, key=lambda sizes: sum(sizes.values()))
+            first = next(iter(most))
+            self._drop(first, self._kept[first])
         return handle
+
+    def _drop(self, handle: str, kept: _Kept) -> None:
+        del self._kept[handle]
+        self._size -= self._sizes[kept.owner].pop(handle)
+        if not self._sizes[kept.owner]:
+            del self._sizes[kept.owner]
 
     async def read(self, input: Mapping[str, Any], context: OperationContext) -> dict[str, Any]:
         """Return a part of a result as ``{text, next, total}``. This is the handler of ``operad.results.read``.
