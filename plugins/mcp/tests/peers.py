@@ -208,7 +208,7 @@ def answer_of(message: Json) -> Json | None:
     return None if value is None else {"jsonrpc": "2.0", "id": message["id"], "result": value}
 
 
-async def fails(awaitable: Any) -> CallError:
+async def fails(awaitable: Any) -> Any:
     """Return the error of a call."""
     with pytest.raises(CallError) as caught:
         await awaitable
@@ -225,6 +225,13 @@ async def until(condition: Callable[[], bool]) -> None:
 def line(**answer: Any) -> dict[str, str]:
     """Return the input of the hostile server's ``raw`` that makes it answer this."""
     return {"text": json.dumps({"jsonrpc": "2.0", "id": 77, **answer}).replace("77", "ID", 1) + "\n"}
+
+
+def spec_of(registry: OperationRegistry, operation_id: str) -> OperationSpec:
+    """Return the spec of an operation, which has to be there."""
+    spec = registry.get_spec(operation_id)
+    assert spec is not None
+    return spec
 
 
 def names(registry: OperationRegistry) -> set[str]:

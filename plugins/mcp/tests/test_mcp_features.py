@@ -77,7 +77,6 @@ async def test_resources_templates_and_prompts_are_operations(mode: str) -> None
         assert own.data["messages"][0]["content"]["text"] == "A stern review of: y"
         error = await fails(registry.execute("f.resources.read", {"uri": "note://nowhere"}))
         assert error.code == ErrorCode.EXECUTION_ERROR
-        assert error.details is not None
         assert "jsonrpcCode" in error.details
 
 

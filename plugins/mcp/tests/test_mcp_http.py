@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from operad import ErrorCode, OperationContext, OperationRegistry, SourceError
-from plugins.mcp.tests.peers import Json, answer_of, fails, loaded, until
+from plugins.mcp.tests.peers import Json, Log, Patch, answer_of, fails, loaded, table, until
 
 Script = Callable[["Peer", Json], bytes | None]
 
@@ -30,8 +30,14 @@ def error(code: int, message: str, request_id: Any = None) -> Json:
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
 
 
-def result(request: Json, value: Json) -> Json:
-    return {"jsonrpc": "2.0", "id": request["id"], "result": value}
+def result(request: Json, value: Any) -> Json:
+    """The message with the result of a call."""
+    return {"jsonrpc": "2.0", "id": request["id"], "result": {"content": [], "structuredContent": value}}
+
+
+def event(message: Json, start: str = "") -> bytes:
+    """A stream with one event."""
+    return http(200, f"{start}data: {json.dumps(message)}\n\n".encode(), kind="text/event-stream")
 
 
 class Peer:
@@ -41,6 +47,9 @@ class Peer:
         script: answers a request in place of the server, if it returns something.
         sessions: whether it keeps any.
     """
+
+    otherwise = http(405)
+    no_session = http(400, error(-32000, "Bad Request: No valid session ID provided"))
 
     def __init__(self, script: Script | None = None, *, sessions: bool = True) -> None:
         self.script = script
@@ -59,7 +68,7 @@ class Peer:
             body = await reader.readexactly(int(fields.get("content-length", 0)))
             if head.startswith("DELETE") and self.hold_delete:
                 await reader.read()
-            answer = self.answer(fields, json.loads(body)) if head.startswith("POST") else self.otherwise()
+            answer = self.answer(fields, json.loads(body)) if head.startswith("POST") else self.otherwise
             if answer is None:
                 await reader.read()  # until the client leaves
             else:
@@ -70,19 +79,15 @@ class Peer:
         finally:
             writer.close()
 
-    def otherwise(self) -> bytes:
-        return http(405)
-
     def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
         self.seen.append(message)
         method, session = message.get("method"), fields.get("mcp-session-id")
+        if self.script is not None and (scripted := self.script(self, message)) is not None:
+            return scripted
         if method == "initialize":
             return self.begin(message)
         if self.sessions is not None and session not in self.sessions:
-            return self.no_session()
-        scripted = self.script(self, message) if self.script is not None else None
-        if scripted is not None:
-            return scripted
+            return self.no_session
         if "id" not in message:
             return http(202)
         if method == "tools/call":
@@ -97,9 +102,6 @@ class Peer:
             self.sessions.add(name := f"s{len(self.seen)}")
             headers = [f"mcp-session-id: {name}"]
         return http(200, answer_of(message), *headers)
-
-    def no_session(self) -> bytes:
-        return http(400, error(-32000, "Bad Request: No valid session ID provided"))
 
     def forget(self) -> None:
         assert self.sessions is not None
@@ -155,18 +157,13 @@ def odd(answer: Callable[[Json], bytes]) -> Script:
 
 def always(answer: bytes) -> Peer:
     """A server that gives one answer to whatever it is asked."""
-    peer = Peer()
-    peer.answer = lambda fields, message: answer  # type: ignore[method-assign]  # the one thing that it does
-    return peer
+    return Peer(lambda peer, message: answer)
 
 
 class Uninitialised(Peer):
     """Wants ``initialize`` first, in the words of the TypeScript SDK."""
 
-    said = "Bad Request: Server not initialized"
-
-    def no_session(self) -> bytes:
-        return http(400, error(-32000, self.said))
+    no_session = http(400, error(-32000, "Bad Request: Server not initialized"))
 
 
 class Versioned(Peer):
@@ -181,8 +178,7 @@ class Versioned(Peer):
 class Missing(Peer):
     """Answers 404 with no JSON to whom it does not know."""
 
-    def no_session(self) -> bytes:
-        return http(404, b"Not Found", kind="text/plain")
+    no_session = http(404, b"Not Found", kind="text/plain")
 
 
 @pytest.mark.parametrize("kind", [Peer, Uninitialised, Versioned, Missing])
@@ -191,29 +187,18 @@ async def test_a_refused_question_is_no_lost_connection_and_the_handshake_follow
         await works(registry)
 
 
-BROKEN_OFF = {
-    "no answer at all": b"",
-    "cut off": http(200, b"{").replace(b"length: 1", b"length: 9"),
-    "an empty stream": http(200, b"", kind="text/event-stream"),
-    "no chunk": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-    "what cannot be decoded": http(200, b"plain", "content-encoding: gzip"),
-}
+@table("broken_off")
+async def test_a_server_that_breaks_off_its_answer_to_the_question_is_shaken_hands_with(sent: str) -> None:
+    def breaking(peer: Peer, message: Json) -> bytes | None:
+        return sent.encode() if message.get("method") == "server/discover" else None
 
-
-@pytest.mark.parametrize("answer", BROKEN_OFF.values(), ids=list(BROKEN_OFF))
-async def test_a_server_that_breaks_off_its_answer_to_the_question_is_shaken_hands_with(answer: bytes) -> None:
-    class Breaking(Peer):
-        def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
-            return answer if message.get("method") == "server/discover" else super().answer(fields, message)
-
-    async with serving(Breaking(), mode="auto") as registry:
+    async with serving(Peer(breaking), mode="auto") as registry:
         await works(registry)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json-rpc", "text/html", ""])
 async def test_an_answer_with_another_type_is_an_answer_all_the_same(kind: str) -> None:
-    script = odd(lambda message: http(200, result(message, {"content": [], "structuredContent": 3}), kind=kind))
-    async with serving(Peer(script)) as registry:
+    async with serving(Peer(odd(lambda message: http(200, result(message, 3), kind=kind)))) as registry:
         assert (await registry.execute("p.odd")).data == 3
 
 
@@ -225,11 +210,8 @@ async def test_who_closes_the_connection_without_an_answer_is_told_in_words() ->
 
 
 async def test_a_stream_of_notifications_that_ends_at_once_is_not_opened_again_without_a_pause() -> None:
-    class Ending(Peer):
-        def otherwise(self) -> bytes:
-            return http(200, b"retry: 0\n\n", kind="text/event-stream")
-
-    peer = Ending()
+    peer = Peer()
+    peer.otherwise = http(200, b"retry: 0\n\n", kind="text/event-stream")
     async with serving(peer) as registry:
         for _ in range(30):
             await registry.execute("p.echo", {"a": 1})
@@ -264,36 +246,20 @@ async def test_a_forgotten_session_ends_no_call_that_is_under_way() -> None:
         await works(registry)
 
 
-REFUSALS = {
-    "Session not found": lambda m: http(200, error(-32600, "Session not found", m["id"])),
-    "Session terminated, 400": lambda m: http(400, error(-32600, "Session terminated", m["id"])),
-    "a code of a transport": lambda m: http(200, error(-32803, "no", m["id"])),
-    "a closed connection": lambda m: http(500, error(-32000, "Connection closed", m["id"])),
-}
-
-
-@pytest.mark.parametrize("answer", REFUSALS.values(), ids=list(REFUSALS))
-async def test_no_answer_to_a_call_makes_it_run_twice(answer: Callable[[Json], bytes]) -> None:
-    peer = Peer(odd(answer))
+@table("errors_over_http")
+async def test_no_answer_to_a_call_makes_it_run_twice(status: int, code: int, said: str) -> None:
+    peer = Peer(odd(lambda message: http(status, error(code, said, message["id"]))))
     async with serving(peer) as registry:
         refused = await fails(registry.execute("p.odd"))
         assert refused.code == ErrorCode.EXECUTION_ERROR
-        assert refused.details is not None
-        assert refused.details["jsonrpcCode"] < 0
+        assert refused.details["jsonrpcCode"] == code
         assert peer.executed == 1
         assert [message["method"] for message in peer.seen].count("initialize") == 1
 
 
-CUT = {
-    "in the body": http(200, b'{"jsonrpc": "2.0"').replace(b"content-length: 17", b"content-length: 500"),
-    "before the headers": b"HTTP/1.1 200 OK\r\ncontent-",
-    "in a stream": b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {",
-}
-
-
-@pytest.mark.parametrize("cut", CUT.values(), ids=list(CUT))
-async def test_an_answer_that_is_cut_off_fails_its_own_call_alone(cut: bytes) -> None:
-    peer = Peer(odd(lambda _: cut))
+@table("cut_off")
+async def test_an_answer_that_is_cut_off_fails_its_own_call_alone(sent: str) -> None:
+    peer = Peer(odd(lambda _: sent.encode()))
     async with serving(peer) as registry, hanging(registry):
         lost = await fails(registry.execute("p.odd"))
         assert lost.code == ErrorCode.UNAVAILABLE
@@ -301,29 +267,12 @@ async def test_an_answer_that_is_cut_off_fails_its_own_call_alone(cut: bytes) ->
         await works(registry)
 
 
-GARBAGE = {
-    "a page": (http(200, b"<html>hello</html>", kind="text/html"), "text/html: '<html>hello"),
-    "no JSON": (http(200, b"{oops"), "{oops"),
-    "nothing": (http(200), "expected a JSON-RPC response"),
-    "what cannot be decoded": (http(200, b"plain", "content-encoding: gzip"), "the response cannot be decoded"),
-    "a status whose body is cut off": (http(503, b"busy").replace(b"length: 4", b"length: 9"), "HTTP 503"),
-    "a status whose body cannot be decoded": (http(503, b"busy", "content-encoding: gzip"), "HTTP 503"),
-    "accepted": (http(202), "HTTP 202"),
-    "a redirect elsewhere": (http(307, b"", "location: http://other.invalid/mcp?key=hush"), "http://other.invalid/mcp"),
-    "redirects in circles": (http(307, b"", "location: /mcp?key=hush"), "/mcp, after 5 others"),
-    "a status": (http(429, b"slow down", "retry-after: 7", kind="text/plain"), "HTTP 429"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=list(GARBAGE))
-async def test_what_is_no_answer_is_told_in_one_line(
-    garbage: tuple[bytes, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    peer = Peer(odd(lambda _: garbage[0]))
-    async with serving(peer) as registry:
+@table("garbage")
+async def test_what_is_no_answer_is_told_in_one_line(sent: str, said: str, caplog: Log) -> None:
+    async with serving(Peer(odd(lambda _: sent.encode()))) as registry:
         told = await fails(registry.execute("p.odd"))
         assert told.code == ErrorCode.EXECUTION_ERROR
-        assert garbage[1] in told.message
+        assert said in told.message
         assert "\n" not in told.message
         assert "hush" not in told.message + str(told.details)
         assert "Traceback" not in caplog.text
@@ -351,15 +300,13 @@ class Unheeding(Peer):
         return None if "id" not in message else super().answer(fields, message)
 
 
-async def test_a_server_that_never_answers_a_notification_is_used_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_server_that_never_answers_a_notification_is_used_all_the_same(monkeypatch: Patch) -> None:
     monkeypatch.setattr("operad_mcp.wire.exchange._HEARD", 0.05)
     async with asyncio.timeout(10), serving(Unheeding(), shutdown_timeout=0.2) as registry:
         await works(registry)
 
 
-async def test_the_end_of_a_call_waits_for_nobody_to_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_a_call_waits_for_nobody_to_hear_of_it(monkeypatch: Patch) -> None:
     async with serving(Unheeding(), shutdown_timeout=0.2) as registry:
         monkeypatch.setattr("operad_mcp.wire.exchange._HEARD", 60)
         async with asyncio.timeout(20):
@@ -372,10 +319,7 @@ async def test_a_call_gets_no_answer_that_has_the_id_of_another_call(streams: bo
         if message.get("params", {}).get("name") != "odd":
             return None
         other = next(each for each in peer.seen if each.get("params", {}).get("name") == "hang")
-        answers = [
-            result(each, {"content": [], "structuredContent": {"of": each["params"]["name"]}})
-            for each in (other, message)
-        ]
+        answers = [result(each, {"of": each["params"]["name"]}) for each in (other, message)]
         if not streams:
             return http(200, json.dumps(answers).encode())
         events = "".join(f"data: {json.dumps(each)}\n\n" for each in answers)
@@ -393,11 +337,8 @@ async def test_a_call_gets_no_answer_that_has_the_id_of_another_call(streams: bo
 
 
 async def test_a_result_above_the_limit_within_a_stream_fails_alone() -> None:
-    def large(message: Json) -> bytes:
-        event = json.dumps(result(message, {"content": [{"type": "text", "text": "x" * 100_000}]}))
-        return http(200, f"data: {event}\n\n".encode(), kind="text/event-stream")
-
-    async with serving(Peer(odd(large)), max_message_bytes=20_000) as registry:
+    large = odd(lambda message: event(result(message, "x" * 100_000)))
+    async with serving(Peer(large), max_message_bytes=20_000) as registry:
         assert (await fails(registry.execute("p.odd"))).code == ErrorCode.PAYLOAD_TOO_LARGE
         await works(registry)
 
@@ -405,14 +346,14 @@ async def test_a_result_above_the_limit_within_a_stream_fails_alone() -> None:
 @pytest.mark.parametrize("transport", ["http", "sse"])
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", None])
 async def test_a_proxy_of_the_configuration_or_else_of_the_environment_is_used(
-    variable: str | None, transport: str, monkeypatch: pytest.MonkeyPatch
+    variable: str | None, transport: str, monkeypatch: Patch
 ) -> None:
     peer = OldPeer() if transport == "sse" else Peer()
     async with listening(peer) as address:
         monkeypatch.setenv(variable or "HTTP_PROXY", f"http://{address if variable else '127.0.0.1:9'}")
         options = {} if variable else {"proxy": f"http://user:hush@{address}"}
-        url = "http://far.invalid/mcp"
-        async with loaded("p", url=url, mode="legacy", transport=transport, **options) as registry:
+        options |= {"url": "http://far.invalid/mcp", "mode": "legacy", "transport": transport}
+        async with loaded("p", **options) as registry:
             await works(registry)
     assert all("http://far.invalid/" in head.partition("\r\n")[0] for head in peer.heads)
     assert transport == "http" or {head.split(" ")[0] for head in peer.heads} == {"GET", "POST"}
@@ -422,11 +363,8 @@ async def test_a_proxy_of_the_configuration_or_else_of_the_environment_is_used(
 async def test_certificates_of_the_configuration_are_trusted_and_shown(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme")
     authority, peer = trustme.CA(), Peer()
-    for name, issued in (
-        ("ca", authority.cert_pem),
-        ("me", authority.issue_cert("me").private_key_and_cert_chain_pem),
-    ):
-        issued.write_to_path(str(tmp_path / f"{name}.pem"))
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("me").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "me.pem"))
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(server)
@@ -450,39 +388,28 @@ def busy(times: int) -> Script:
         calls.append(message)
         if len(calls) <= times:
             return http(429, b"slow down", "retry-after: 0", kind="text/plain")
-        return http(200, result(message, {"content": []}))
+        return http(200, result(message, "at last"))
 
     return odd(answer)
 
 
-async def test_a_query_waits_and_asks_again_after_429() -> None:
-    peer = Peer(busy(1))
+async def test_a_query_that_is_asked_again_after_429_tells_the_observers_of_the_call() -> None:
+    peer, told = Peer(busy(1)), list[tuple[Any, ...]]()
     async with serving(peer, overrides={"odd": {"type": "query"}}) as registry:
-        assert (await registry.execute("p.odd")).data == []
+        registry.observe(reported=lambda call, report: told.append((call, report)))
+        assert (await registry.execute("p.odd")).data == "at last"
     assert peer.executed == 2
-
-
-async def test_what_is_asked_again_is_told_to_the_observers_of_the_call() -> None:
-    told: list[tuple[Any, ...]] = []
-    async with serving(Peer(busy(1)), overrides={"odd": {"type": "query"}}) as registry:
-        registry.observe(
-            reported=lambda call, report: told.append(
-                (call.operation_id, report.kind, report.level, report.message, report.attributes["attempt"])
-            )
-        )
-        await registry.execute("p.odd")
-    ((operation_id, *kind, message, attempt),) = told
-    assert (operation_id, kind, attempt) == ("p.odd", ["retry", "warning"], 1)
-    assert "429" in message
+    ((call, report),) = told
+    found = (call.operation_id, report.kind, report.level, report.attributes["attempt"])
+    assert found == ("p.odd", "retry", "warning", 1)
+    assert "429" in report.message
 
 
 async def test_a_mutation_is_asked_again_after_429_only_where_that_is_said_to_be_safe() -> None:
     async with serving(Peer(busy(1))) as registry:
-        refused = await fails(registry.execute("p.odd"))
-        assert refused.details is not None
-        assert refused.details["statusCode"] == 429
+        assert (await fails(registry.execute("p.odd"))).details["statusCode"] == 429
     async with serving(Peer(busy(2)), retries={"attempts": 2, "also": {"POST": [429]}}) as registry:
-        assert (await registry.execute("p.odd")).data == []
+        assert (await registry.execute("p.odd")).data == "at last"
 
 
 async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at() -> None:
@@ -503,10 +430,11 @@ async def test_the_status_of_a_refusal_is_kept_and_no_secret_that_was_sent(
     with pytest.raises(SourceError, match=f"HTTP 401 Unauthorized; {hint}") as caught:
         async with serving(peer, mode=mode, headers={"X-Key": "hush"}, auth=auth):
             pass
-    assert "x-key: hush" in peer.heads[0].lower()
-    assert ("authorization: bearer quiet" in peer.heads[0].lower()) is (auth is not None)
-    assert "hush" not in str(caught.value)
-    assert "quiet" not in str(caught.value)
+    head, said = peer.heads[0].lower(), str(caught.value)
+    assert "x-key: hush" in head
+    assert ("authorization: bearer quiet" in head) is (auth is not None)
+    assert "hush" not in said
+    assert "quiet" not in said
 
 
 async def test_headers_of_a_call_go_with_it_and_leave_those_of_the_protocol_alone() -> None:
@@ -515,14 +443,17 @@ async def test_headers_of_a_call_go_with_it_and_leave_those_of_the_protocol_alon
         mine = {"X-Tenant": "blue", "Mcp-Session-Id": "stolen", "Host": "evil.invalid"}
         await registry.execute("p.echo", {"a": 1}, OperationContext(metadata={"mcp": {"headers": mine}}))
         await registry.execute("p.echo", {"a": 2})
-    calls = [head for head in peer.heads if head.startswith("POST")][-2:]
-    assert "x-tenant: blue" in calls[0].lower()
-    assert "stolen" not in calls[0]
-    assert "evil.invalid" not in calls[0]
-    assert "x-tenant" not in calls[1].lower()
+    first, second = [head.lower() for head in peer.heads if head.startswith("POST")][-2:]
+    assert "x-tenant: blue" in first
+    assert not any(word in first for word in ("stolen", "evil.invalid"))
+    assert "x-tenant" not in second
 
 
 # --- the transport of 2024-11-05 -----------------------------------------------------------------------
+
+
+STREAM = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+"""The head of a stream that does not end."""
 
 
 class OldPeer(Peer):
@@ -543,10 +474,8 @@ class OldPeer(Peer):
             if self.refuse is not None:
                 writer.write(self.refuse)
             else:
-                self._stream = writer
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
-                end = self.line
-                writer.write(f"event: endpoint{end}data: {self.endpoint}{end}{end}".encode())
+                self._stream, end = writer, self.line
+                writer.write(f"{STREAM}event: endpoint{end}data: {self.endpoint}{end}{end}".encode())
                 await reader.read()
             writer.close()
             return
@@ -578,18 +507,13 @@ async def test_another_origin_for_messages_is_refused_in_words() -> None:
 
 async def test_a_refused_post_over_sse_fails_its_own_call_alone() -> None:
     async with serving(OldPeer(odd(lambda _: http(503, b"busy"))), transport="sse") as registry:
-        told = await fails(registry.execute("p.odd"))
-        assert told.details is not None
-        assert told.details["statusCode"] == 503
+        assert (await fails(registry.execute("p.odd"))).details["statusCode"] == 503
         await works(registry)
 
 
 async def test_over_sse_2_mb_arrive_and_what_is_above_the_limit_fails_its_call() -> None:
-    def large(message: Json) -> bytes:
-        text = "x" * message["params"]["arguments"]["size"]
-        return http(200, result(message, {"content": [], "structuredContent": text}))
-
-    async with serving(OldPeer(odd(large)), transport="sse", max_message_bytes=3_000_000) as registry:
+    large = odd(lambda message: http(200, result(message, "x" * message["params"]["arguments"]["size"])))
+    async with serving(OldPeer(large), transport="sse", max_message_bytes=3_000_000) as registry:
         assert len((await registry.execute("p.odd", {"size": 2_000_000})).data) == 2_000_000
         assert (await fails(registry.execute("p.odd", {"size": 4_000_000}))).code == ErrorCode.PAYLOAD_TOO_LARGE
         await works(registry)
@@ -604,23 +528,11 @@ async def test_an_event_that_ends_with_two_carriage_returns_is_taken_at_once() -
 
 
 async def test_a_stream_that_was_cut_within_an_event_is_resumed_without_the_half_event() -> None:
-    def events(text: str) -> bytes:
-        return b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + text.encode()
+    def cut(message: Json) -> bytes:
+        peer.otherwise = event(result(message, 5))
+        return f'{STREAM}id: 7\nretry: 10\ndata:\n\ndata: {{"jsonrpc": "2.0", "id": 1, "resu'.encode()
 
-    class Cut(Peer):
-        rest = b""
-
-        def otherwise(self) -> bytes:
-            return self.rest
-
-    def cut(peer: Peer, message: Json) -> bytes | None:
-        if message.get("method") != "tools/call":
-            return None
-        assert isinstance(peer, Cut)
-        peer.rest = events(f"data: {json.dumps(result(message, {'content': [], 'structuredContent': 5}))}\n\n")
-        return events('id: 7\nretry: 10\ndata:\n\ndata: {"jsonrpc": "2.0", "id": 1, "resu')
-
-    peer = Cut(cut, sessions=False)
+    peer = Peer(odd(cut), sessions=False)
     async with serving(peer) as registry:
         assert (await registry.execute("p.odd")).data == 5
     assert "last-event-id: 7" in peer.heads[-1].lower()

@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import Completion
 
-from operad import (
-    CallError,
-    ConfigError,
-    ErrorCode,
-    Identity,
-    OperationContext,
-    OperationRegistry,
-    OperationType,
-    SourceError,
-)  # fmt: skip
+import operad
+from operad import CallError, ConfigError, ErrorCode, OperationContext, SourceError
 from operad_mcp import MCPAuth, MCPCall, MCPExtras, from_mcp
 from operad_mcp.pins import PinFile, Pins
-from plugins.mcp.tests.peers import (
-    MODES,
-    children,
-    fails,
-    feature_server,
-    features,
-    hostile,
-    line,
-    listening,
-    loaded,
-    names,
-    plain,
-    program,
-    until,
-)  # fmt: skip
+from plugins.mcp.tests import peers
+from plugins.mcp.tests.peers import MODES, Log, Patch, fails, features, hostile, names, spec_of, table, until
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path: Path, monkeypatch: Patch) -> Path:
     """The folder in which listings are remembered."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
@@ -54,43 +36,27 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @MODES
 async def test_a_tool_is_offered_as_the_overrides_say(mode: str) -> None:
-    overrides = {
-        "add": {
-            "name": "plus_two",
-            "description": "Two more.",
-            "type": "query",
-            "arguments": {"a": {"name": "number", "description": "To begin with."}, "b": {"value": 2}},
-        },
-        "sleep": {"hide": True},
-    }
+    arguments = {"a": {"name": "number", "description": "To begin with."}, "b": {"value": 2}}
+    two = {"name": "plus_two", "description": "Two more.", "type": "query", "arguments": arguments}
+    overrides = {"add": two, "sleep": {"hide": True}}
     async with features(mode=mode, overrides=overrides, resources=False, prompts=False) as registry:
         assert {"add", "sleep"}.isdisjoint(names(registry))
-        spec = registry.get_spec("f.plus_two")
-        assert spec is not None
-        assert (spec.description, spec.type) == ("Two more.", OperationType.QUERY)
-        assert list(spec.input_schema.raw["properties"]) == ["number"]
-        assert spec.input_schema.raw["required"] == ["number"]
-        assert spec.input_schema.raw["properties"]["number"]["description"] == "To begin with."
+        spec = spec_of(registry, "f.plus_two")
+        assert (spec.description, spec.type) == ("Two more.", operad.OperationType.QUERY)
+        schema = spec.input_schema.raw
+        assert (list(schema["properties"]), schema["required"]) == (["number"], ["number"])
+        assert schema["properties"]["number"]["description"] == "To begin with."
         assert (await registry.execute("f.plus_two", {"number": 5})).data["total"] == 7
 
 
-async def test_overrides_that_fit_no_tool_or_argument_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    overrides = {
-        "adt": {"hide": True},
-        "add": {"arguments": {"c": {"value": 1}}},
-        "sleep": {"arguments": {"seconds": {"hide": True}}},
-    }
+@table("overrides_that_do_not_fit")
+async def test_overrides_that_fit_no_tool_or_argument_are_reported(overrides: Any, said: str, caplog: Log) -> None:
     async with features(overrides=overrides) as registry:
-        assert {"add", "sleep"}.isdisjoint(names(registry))
-    assert "overrides name adt, which the server does not offer" in caplog.text
-    assert "the unknown argument 'c'; the tool has a, b" in caplog.text
-    assert "hide the argument 'seconds', which is required; set a value for it" in caplog.text
-    async with features(overrides={"add": {"arguments": {"a": {"name": "b"}}}}) as registry:
-        assert "add" not in names(registry)
-    assert "overrides give the name 'b' to two arguments" in caplog.text
+        assert names(registry).isdisjoint(overrides)
+    assert said in caplog.text
 
 
-async def test_a_pinned_tool_that_changes_is_reported_and_held(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_pinned_tool_that_changes_is_reported_and_held(caplog: Log) -> None:
     async with hostile("fickle", pin=True) as registry:
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
         await registry.execute("h.count")
@@ -102,15 +68,14 @@ async def test_a_pinned_tool_that_changes_is_reported_and_held(caplog: pytest.Lo
         assert (await registry.execute("h.same", {"a": 1})).data == {"a": 1}
     async with hostile("fickle") as registry:
         await registry.execute("h.count")
-        await until(lambda: "everything" in registry.get_spec("h.echo").description)  # type: ignore[union-attr]  # the spec is there
+        await until(lambda: "everything" in spec_of(registry, "h.echo").description)
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
 
 
 async def test_pins_in_a_file_hold_in_later_processes_until_they_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "tools.lock.json"
     async with hostile(pin=str(path)) as registry:
-        first = registry.get_spec("h.echo")
-    assert first is not None
+        first = spec_of(registry, "h.echo")
     kept = json.loads(path.read_text())
     kept["approved"]["h"]["echo"]["description"] = "what was there before"
     path.write_text(json.dumps(kept))
@@ -125,7 +90,7 @@ async def test_pins_in_a_file_hold_in_later_processes_until_they_are_accepted(tm
     file.write()
     async with hostile(pin=str(path)) as registry:
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
-        assert registry.get_spec("h.echo").description == first.description  # type: ignore[union-attr]  # it is there
+        assert spec_of(registry, "h.echo").description == first.description
     path.write_text("no JSON")
     with pytest.raises(ConfigError, match="cannot be read: .*; restore or delete the file"):
         async with hostile(pin=str(path)):
@@ -204,30 +169,25 @@ async def test_definitions_that_cannot_be_written_down_are_not_used(tmp_path: Pa
 
 async def test_a_pinned_tool_that_changed_is_not_what_a_later_start_remembers(cache: Path) -> None:
     async with hostile("fickle", pin=True, start="first use") as registry:
-        spec = registry.get_spec("h.echo")
-        assert spec is not None
+        spec = spec_of(registry, "h.echo")
         await registry.execute("h.count")
         await until(lambda: registry.get_spec("h.echo") is None)
     async with hostile("fickle", pin=True, start="first use") as registry:
-        assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
+        assert spec_of(registry, "h.echo").description == spec.description
 
 
 async def test_the_server_itself_can_be_asked() -> None:
-    async with features(server_operations=True, mode="legacy") as registry:
-        about = (await registry.execute("f.server.about")).data
-        assert about["server"]["name"] == "features"
-        assert about["protocolVersion"] == "2025-11-25"
-        assert "instructions" in about
-        assert (await registry.execute("f.server.ping")).data is None
-    async with features(server_operations=True, mode="2026-07-28") as registry:
-        assert (await registry.execute("f.server.ping")).data is None
+    for mode, version in (("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")):
+        async with features(server_operations=True, mode=mode) as registry:
+            about = (await registry.execute("f.server.about")).data
+            assert (about["server"]["name"], about["protocolVersion"]) == ("features", version)
+            assert "instructions" in about
+            assert (await registry.execute("f.server.ping")).data is None
     async with features() as registry:
         assert not [name for name in names(registry) if name.startswith("server.")]
 
 
 async def test_arguments_are_completed_where_the_server_can() -> None:
-    from mcp_types import Completion
-
     server = MCPServer("completing")
 
     @server.prompt()
@@ -236,10 +196,9 @@ async def test_arguments_are_completed_where_the_server_can() -> None:
 
     @server.completion()
     async def complete(reference: Any, argument: Any, context: Any) -> Completion:
-        known = [name for name in ("python", "pascal", "c") if name.startswith(argument.value)]
-        return Completion(values=known, total=len(known), has_more=False)
+        return Completion(values=[name for name in ("python", "pascal", "c") if name.startswith(argument.value)])
 
-    async with loaded("c", server=server, server_operations=True) as registry:
+    async with peers.loaded("c", server=server, server_operations=True) as registry:
         wanted = {"prompt": "review", "argument": "language", "value": "p"}
         found = await registry.execute("c.server.complete", wanted)
         assert found.data["values"] == ["python", "pascal"]
@@ -254,34 +213,27 @@ async def test_a_server_that_was_seen_before_starts_with_its_first_call(cache: P
     async with hostile(start="first use", env=env) as registry:
         seen = names(registry)
     assert "hush" not in "".join(file.read_text() for file in cache.rglob("*.json"))
-    before = children()
+    before = peers.children()
     async with hostile(start="first use", env=env) as registry:
         assert names(registry) == seen
-        assert children() == before
-        spec = registry.get_spec("h.echo")
+        assert peers.children() == before
+        spec = spec_of(registry, "h.echo")
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
-        assert children() != before
-        assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
+        assert peers.children() != before
+        assert spec_of(registry, "h.echo").description == spec.description
 
 
 async def test_a_listing_is_remembered_for_its_server_and_credential_alone(cache: Path) -> None:
-    auth = MCPAuth(token="a")
-    given: dict[str, Any] = {"headers": {"x-a": "1"}, "auth": auth}
-    others: list[dict[str, Any]] = [
-        {"headers": {}},
-        {"auth": None},
-        {"auth": MCPAuth(token="b")},
-        {"url": "{}/mcp?b"},
-    ]
-    async with listening(feature_server().streamable_http_app(stateless_http=True)) as url:
+    given: dict[str, Any] = {"headers": {"x-a": "1"}, "auth": MCPAuth(token="a"), "start": "first use"}
+    async with peers.listening(peers.feature_server().streamable_http_app(stateless_http=True)) as url:
         given["url"] = f"{url}/mcp"
-        async with features(start="first use", **given):
+        async with features(**given):
             pass
+        others = ({"headers": {}}, {"auth": None}, {"auth": MCPAuth(token="b")}, {"url": f"{url}/mcp?b"})
         for other in others:
-            asked = {name: value.format(url) if name == "url" else value for name, value in other.items()}
-            async with await from_mcp("f", start="first use", **{**given, **asked}) as wrapper:
+            async with await from_mcp("f", **{**given, **other}) as wrapper:
                 assert wrapper.client.server["name"] == "features"  # connected, and not from memory
-    async with await from_mcp("f", start="first use", **given) as wrapper:  # nobody listens any more
+    async with await from_mcp("f", **given) as wrapper:  # nobody listens any more
         assert (wrapper.client.server, wrapper.client.modern, wrapper.instructions) == ({}, False, None)
         assert "add" in {operation.spec.name for operation in wrapper.tools}
 
@@ -318,22 +270,21 @@ async def test_each_call_has_its_own_meta_and_trace() -> None:
         return MCPExtras(meta={"tenant": call.identity.id if call.identity else None})
 
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    async with loaded("m", server=server, mode="legacy", on_call=on_call) as registry:
+    async with peers.loaded("m", server=server, mode="legacy", on_call=on_call) as registry:
         context = OperationContext(
-            identity=Identity(id="ada", scopes=[]),
+            identity=operad.Identity(id="ada", scopes=[]),
             metadata={"traceparent": trace, "baggage": "k=v", "tracestate": "a=\n", "mcp": {"meta": {"a": 1}}},
         )
         envelope = await registry.execute("m.told", {}, context)
         told_meta = envelope.data.get("result", envelope.data)
         assert told_meta == {"a": 1, "tenant": "ada", "traceparent": trace, "baggage": "k=v"}
         assert (calls[0].server, calls[0].operation_id) == ("m", "m.told")
-        wrong = OperationContext(metadata={"mcp": {"header": {}}})
-        with pytest.raises((ConfigError, CallError), match="headers"):
-            await registry.execute("m.told", {}, wrong)
-        secret = OperationContext(metadata={"mcp": {"headers": {"x-key": "two\nlines"}}})
-        with pytest.raises((ConfigError, CallError), match="got another value for 'x-key'") as refused:
-            await registry.execute("m.told", {}, secret)
-        assert "two" not in str(refused.value)
+        for wrong, said in (
+            ({"header": {}}, "headers"),
+            ({"headers": {"x-key": "two\nlines"}}, "^((?!two).)*got another value for 'x-key'((?!two).)*$"),
+        ):
+            with pytest.raises((ConfigError, CallError), match=said):
+                await registry.execute("m.told", {}, OperationContext(metadata={"mcp": wrong}))
 
 
 @MODES
@@ -345,12 +296,11 @@ async def test_a_callback_learns_for_which_call_it_is_asked(mode: str) -> None:
         return {"action": "accept", "content": {"name": "Ada"}}
 
     async with features(mode=mode, elicitation=elicitation) as registry:
-        context = OperationContext(request_id="r1", identity=Identity(id="bob", scopes=[]))
+        context = OperationContext(request_id="r1", identity=operad.Identity(id="bob", scopes=[]))
         await registry.execute("f.greet", {}, context)
     (call,) = asked
     assert (call.server, call.operation_id, call.request_id) == ("f", "f.greet", "r1")
-    assert call.identity is not None
-    assert call.identity.id == "bob"
+    assert call.identity == context.identity
 
 
 @MODES
@@ -385,7 +335,7 @@ async def test_progress_renews_the_timeout_where_that_is_wanted(renew: bool) -> 
     for timeout in (0.4, 4.0):  # the second one where this process stood still meanwhile
         options = {"timeout": timeout, "renew_timeout": renew, "on_progress": lambda _: None}
         try:
-            async with loaded("s", server=server, **options) as registry:
+            async with peers.loaded("s", server=server, **options) as registry:
                 said = (await registry.execute("s.crawl", {"pause": timeout * 0.375})).meta.content[0].text
         except SourceError:
             continue
@@ -401,10 +351,9 @@ async def test_an_address_that_a_server_wants_visited_is_in_the_error() -> None:
     login = {"mode": "url", "url": "https://id.example/login", "elicitationId": "1"}
     said = {"code": -32042, "message": "log in first", "data": {"elicitations": [login]}}
     async with hostile() as registry:
-        error = await fails(registry.execute("h.raw", line(error=said)))
-        assert error.details is not None
-        assert error.details["url"] == "https://id.example/login"
-        assert "https://id.example/login" in error.message
+        error = await fails(registry.execute("h.raw", peers.line(error=said)))
+        assert error.details["url"] == login["url"]
+        assert login["url"] in error.message
 
 
 # --- tasks -------------------------------------------------------------------------------------------------
@@ -430,7 +379,7 @@ async def test_a_call_that_is_cancelled_cancels_its_task() -> None:
 
 
 async def test_a_program_inherits_what_is_named_and_leaves_its_words_in_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setenv("OPERAD_TEST_PROXY", "http://p")
     monkeypatch.setenv("OPERAD_TEST_SECRET", "hush")
@@ -483,11 +432,8 @@ async def test_a_server_that_changes_all_the_time_is_listed_now_and_then() -> No
 
 
 async def test_what_is_no_longer_listed_is_forgotten() -> None:
-    import gc
-    import weakref
-
     async with hostile("growing") as registry:
-        gone = weakref.ref(registry.get_spec("h.grown1"))
+        gone = weakref.ref(spec_of(registry, "h.grown1"))
         await registry.execute("h.listings")
         await until(lambda: "grown1" not in names(registry))
         gc.collect()
@@ -507,17 +453,10 @@ async def test_a_flood_of_logs_and_progress_holds_no_answer_up() -> None:
 
 
 def test_a_registry_of_another_event_loop_says_so() -> None:
-    async def load() -> OperationRegistry:
-        registry = plain()
-        await registry.load("mcp", namespace="h", **program())
-        return registry
-
-    async def use(registry: OperationRegistry) -> None:
-        error = await fails(registry.execute("h.echo", {"a": 1}, timeout=5))
-        assert "event loop" in error.message
-
+    registry = peers.plain()
     with asyncio.Runner() as first:
-        registry = first.run(load())
+        first.run(registry.load("mcp", namespace="h", **peers.program()))
         with asyncio.Runner() as second:
-            second.run(use(registry))
+            error = second.run(fails(registry.execute("h.echo", {"a": 1}, timeout=5)))
+        assert "event loop" in error.message
         first.run(registry.aclose())

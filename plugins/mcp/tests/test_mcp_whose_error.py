@@ -20,7 +20,6 @@ async def test_no_error_of_a_server_restarts_it_runs_twice_ends_other_calls_or_c
         for said in TABLES["errors_that_servers_chose"]:
             error = await fails(registry.execute("h.raw", line(error=said)))
             assert error.code == ErrorCode.EXECUTION_ERROR, said
-            assert error.details is not None
             assert error.details.pop("jsonrpcCode") == said["code"]
             assert error.details == {key: value for key, value in said.items() if key != "code"}
         assert (await registry.execute("h.raws")).data == len(TABLES["errors_that_servers_chose"])
