@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,8 @@ from unittest import mock
 import psutil
 import pytest
 
-from operad import ErrorCode, OperationRegistry, OperationType, SourceError
-from operad_mcp import (
-    MCPClientConfig,
-    MCPClientWrapper,
-    TextContent,
-    create_mcp_client,
-    map_mcp_content_blocks,
-)
+from operad import ErrorCode, OperationRegistry, SourceError
+from operad_mcp import MCPClientConfig, MCPClientWrapper, TextContent, create_mcp_client, map_mcp_content_blocks
 from operad_mcp.client.operations import Offer
 from operad_mcp.content import map_many_content_blocks
 from operad_mcp.source import MCPSession
@@ -29,7 +24,8 @@ from operad_mcp.wire.connection import Connection
 from operad_mcp.wire.ending import end_process, new_mark
 from operad_mcp.wire.protocol import ServerLogger
 from operad_mcp.wire.stdio import _found, stdio_link
-from plugins.mcp.tests.peers import HOSTILE, alive, children, fails, hostile, names, plain, until
+from plugins.mcp.tests import peers
+from plugins.mcp.tests.peers import Log, Patch, fails, hostile, spec_of, table, until
 
 
 @asynccontextmanager
@@ -61,6 +57,11 @@ def counted_turns() -> Iterator[list[None]]:
     taking.cancel()
 
 
+async def works(registry: OperationRegistry) -> None:
+    """Check that the server is called, and answers."""
+    assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
 async def test_one_bad_tool_among_300_loses_no_other() -> None:
     async with hostile("many") as registry:
         assert len(registry) == 300
@@ -68,29 +69,26 @@ async def test_one_bad_tool_among_300_loses_no_other() -> None:
         assert (await registry.execute("h.bad", {"a": 1})).data == {"a": 1}
 
 
-async def test_tools_that_are_none_are_left_out_and_the_rest_stays(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tools_that_are_none_are_left_out_and_the_rest_stays(caplog: Log) -> None:
     async with hostile() as registry:
-        assert {"echo", "empty_schema", "array_output", "with_space"} <= names(registry)
+        assert {"echo", "empty_schema", "array_output", "with_space"} <= peers.names(registry)
         assert (await registry.execute("h.with_space", {"a": 1})).data == {"a": 1}
     assert "without a name" in caplog.text
 
 
 async def test_unknown_blocks_become_text_with_their_json() -> None:
     async with hostile() as registry:
-        envelope = await registry.execute("h.unknown_block")
-        assert [block.text for block in envelope.meta.content] == ['{"type":"hologram","depth":3}', "fine"]
-        envelope = await registry.execute("h.malformed_block")
-        assert [block.text for block in envelope.meta.content] == ['{"type":"text","text":5}', '"loose"', "null"]
+        for name, *texts in (
+            ("unknown_block", '{"type":"hologram","depth":3}', "fine"),
+            ("malformed_block", '{"type":"text","text":5}', '"loose"', "null"),
+        ):
+            envelope = await registry.execute(f"h.{name}")
+            assert [block.text for block in envelope.meta.content] == texts
 
 
-async def test_every_odd_result_arrives(caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_odd_result_arrives(caplog: Log) -> None:
     async with hostile() as registry:
-        for name, expected in (
-            ("no_content", {"x": 1}), ("null_structured", None), ("zero_structured", 0),
-            ("array_structured", [1, 2]), ("bad_schema", {"x": 1}), ("remote_schema", {"x": 1}),
-            ("wrong_structured", {"n": "not a number"}),
-            ("not_an_object", [{"type": "text", "text": '["a","b"]'}]),
-        ):  # fmt: skip
+        for name, expected in peers.TABLES["odd_results"].items():
             assert (await registry.execute(f"h.{name}")).data == expected, name
         failed = await registry.execute("h.failed")
         assert failed.meta.is_error
@@ -102,10 +100,9 @@ async def test_the_raw_result_is_in_meta_even_if_the_cast_changes_the_data() -> 
     async with hostile() as registry:
         envelope = await registry.execute("h.vendor_fields")
         wire = envelope.to_wire()["meta"]
-        assert wire["content"] == [{"type": "text", "text": "a", "x-vendor": [1]}]
-        assert wire["_meta"] == {"k": 1}
-        assert wire["server"] == {"name": "hostile"}
-        assert wire["protocolVersion"] == "2025-11-25"
+        assert [wire[name] for name in ("content", "_meta", "server", "protocolVersion")] == [
+            [{"type": "text", "text": "a", "x-vendor": [1]}], {"k": 1}, {"name": "hostile"}, "2025-11-25",
+        ]  # fmt: skip
         assert "structuredContent" not in wire
         assert registry.plugins.envelope_kinds.from_wire(envelope.to_wire()) == envelope
 
@@ -117,18 +114,13 @@ async def test_text_is_parsed_as_json_only_when_asked_for(parse: bool) -> None:
         assert data == ({"n": 3} if parse else [{"type": "text", "text": '{"n": 3}'}])
 
 
-async def test_an_endless_listing_ends_at_the_cap(caplog: pytest.LogCaptureFixture) -> None:
-    async with hostile("endless", max_pages=20) as registry:
-        assert len(registry) == 20
-    assert "max_pages" in caplog.text
-
-
-async def test_a_listing_whose_pages_are_too_large_together_ends_at_the_cap(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with hostile("endless", max_listing_bytes=1_000) as registry:
-        assert 3 < len(registry.specs()) < 20
-    assert "max_listing_bytes = 1000" in caplog.text
+@pytest.mark.parametrize(
+    ("option", "most", "counts"), [("max_pages", 20, [20]), ("max_listing_bytes", 1_000, range(4, 20))]
+)
+async def test_an_endless_listing_ends_at_the_cap(option: str, most: int, counts: Any, caplog: Log) -> None:
+    async with hostile("endless", **{option: most}) as registry:
+        assert len(registry) in counts
+    assert f"{option} = {most}" in caplog.text
 
 
 async def test_an_answer_of_very_many_blocks_lets_others_have_their_turns() -> None:
@@ -146,9 +138,9 @@ async def test_a_listing_that_goes_in_circles_ends() -> None:
         assert len(registry) == 2
 
 
-async def test_a_banner_on_standard_output_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_banner_on_standard_output_is_passed_over(caplog: Log) -> None:
     async with hostile("banner") as registry:
-        assert (await registry.execute("h.echo", {"a": None})).data == {"a": None}
+        await works(registry)
     assert "Welcome to the hostile server!" in caplog.text
 
 
@@ -193,7 +185,7 @@ async def test_a_program_that_ends_within_its_answer_is_lost_and_starts_again(si
         error = await fails(registry.execute("h.cut_off", {"size": size}))
         assert error.code == ErrorCode.UNAVAILABLE
         assert "code 3" in error.message
-        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_a_last_answer_without_the_end_of_its_line_is_taken() -> None:
@@ -204,17 +196,13 @@ async def test_a_last_answer_without_the_end_of_its_line_is_taken() -> None:
 async def test_a_mutation_is_never_sent_again_after_a_loss_but_a_trusted_query_is(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     async with hostile() as registry:
-        spec = registry.get_spec("h.die_once")
-        assert spec is not None
-        assert spec.type is OperationType.MUTATION
-        assert spec.metadata["annotations"] == {"readOnlyHint": True}
+        spec = spec_of(registry, "h.die_once")
+        assert (spec.type, spec.metadata["annotations"]) == ("mutation", {"readOnlyHint": True})
         error = await fails(registry.execute("h.die_once", {"marker": str(marker)}))
         assert error.code == ErrorCode.UNAVAILABLE
     marker.unlink()
     async with hostile(trust_annotations=True) as registry:
-        spec = registry.get_spec("h.die_once")
-        assert spec is not None
-        assert spec.type is OperationType.QUERY
+        assert spec_of(registry, "h.die_once").type == "query"
         assert (await registry.execute("h.die_once", {"marker": str(marker)})).data == "second life"
 
 
@@ -231,12 +219,13 @@ async def test_a_call_without_an_answer_ends_with_its_deadline() -> None:
         assert (await registry.execute("h.echo", {"a": 1}, timeout=20)).data == {"a": 1}
 
 
-async def test_a_server_that_never_answers_the_question_is_shaken_hands_with() -> None:
-    async with hostile("silent", mode="auto", discover_timeout=0.2) as registry:
-        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+@pytest.mark.parametrize(("mode", "options"), [("silent", {"discover_timeout": 0.2}), ("dies_when_asked", {})])
+async def test_a_server_that_never_answers_the_question_is_shaken_hands_with(mode: str, options: Any) -> None:
+    async with hostile(mode, mode="auto", **options) as registry:
+        await works(registry)
 
 
-async def test_a_question_is_waited_for_as_long_as_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_is_waited_for_as_long_as_the_configuration_says(monkeypatch: Patch) -> None:
     """And where a person has to log in for its answer, as long as that takes: the SDK would wait for 10 s."""
     monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.1)
     async with hostile("modern", "slow", mode="auto", discover_timeout=20.0) as registry:
@@ -244,26 +233,10 @@ async def test_a_question_is_waited_for_as_long_as_the_configuration_says(monkey
         assert envelope.meta.protocol_version == "2026-07-28"
 
 
-async def test_a_server_that_ends_when_asked_is_started_again_and_shaken_hands_with() -> None:
-    async with hostile("dies_when_asked", mode="auto") as registry:
-        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
-
-
-async def test_a_server_that_never_gets_ready_fails_to_load_in_time() -> None:
-    with pytest.raises(SourceError, match=r"not ready within 0\.5 s"):
-        async with hostile("mute", connect_timeout=0.5, shutdown_timeout=0.2):
-            pass
-
-
-async def test_a_server_that_ends_at_its_start_says_why() -> None:
-    with pytest.raises(SourceError, match="the licence key is missing"):
-        async with hostile("fail"):
-            pass
-
-
-async def test_a_program_that_does_not_exist_is_named() -> None:
-    with pytest.raises(SourceError, match="no-such-program"):
-        async with hostile(command="no-such-program"):
+@table("servers_that_do_not_start")
+async def test_a_server_that_does_not_start_says_why(modes: list[str], options: Any, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        async with hostile(*modes, **options):
             pass
 
 
@@ -276,11 +249,11 @@ async def test_a_json_rpc_error_is_a_call_error_with_its_code_and_data() -> None
 
 async def test_the_registry_follows_a_listing_that_changes() -> None:
     async with hostile("changing") as registry:
-        assert "fresh" not in names(registry)
+        assert "fresh" not in peers.names(registry)
         kept = registry.get_spec("h.echo")
         await registry.execute("h.count")
-        await until(lambda: "fresh" in names(registry))
-        assert names(registry) == {"count", "echo", "fresh"}
+        await until(lambda: "fresh" in peers.names(registry))
+        assert peers.names(registry) == {"count", "echo", "fresh"}
         assert registry.get_spec("h.echo") is kept
         assert (await registry.execute("h.fresh", {"a": 1})).data == {"a": 1}
 
@@ -301,23 +274,28 @@ async def test_an_end_that_is_cut_short_closes_the_pipes_of_its_program() -> Non
     await until(lambda: transport.get_returncode() is not None)
 
 
+async def gone(pids: Iterable[int]) -> None:
+    """Wait until none of these processes runs."""
+    await until(lambda: not any(peers.alive(pid) for pid in pids))
+
+
 @pytest.mark.parametrize("modes", [("children",), ("stubborn",), ("stubborn", "children")])
 async def test_no_process_stays_behind(modes: tuple[str, ...]) -> None:
     async with hostile(*modes, shutdown_timeout=0.3) as registry:
         pids = (await registry.execute("h.pid")).data
         assert all(psutil.pid_exists(pid) for pid in pids)
-    await until(lambda: not any(alive(pid) for pid in pids))
+    await gone(pids)
 
 
 async def test_no_process_stays_behind_a_crash() -> None:
     async with hostile("children", shutdown_timeout=0.3) as registry:
         pids = (await registry.execute("h.pid")).data
         await fails(registry.execute("h.crash"))
-        await until(lambda: not any(alive(pid) for pid in pids))
+        await gone(pids)
 
 
 async def test_no_server_of_a_file_stays_behind_a_load_that_is_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     connected: list[str] = []
 
@@ -327,22 +305,19 @@ async def test_no_server_of_a_file_stays_behind_a_load_that_is_cancelled(
         return made
 
     monkeypatch.setattr("operad_mcp.client.servers.create_mcp_client", create)
-    servers = {
-        "good": {"command": sys.executable, "args": [str(HOSTILE)]},
-        "mute": {"command": sys.executable, "args": [str(HOSTILE), "mute"]},
-    }
+    servers = {"good": peers.program(), "mute": peers.program("mute")}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    before = children()
-    async with plain() as registry:
+    before = peers.children()
+    async with peers.plain() as registry:
         options = {"config": str(tmp_path / "mcp.json"), "shutdown_timeout": 0.2, "mode": "legacy"}
         loading = asyncio.create_task(registry.load("mcp", **options))
         await until(lambda: connected == ["good"])
-        started = children() - before
+        started = peers.children() - before
         assert started
         loading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await loading
-        await until(lambda: not any(alive(pid) for pid in started))
+        await gone(started)
 
 
 async def test_a_session_whose_one_server_cannot_be_closed_closes_the_others() -> None:
@@ -370,7 +345,7 @@ async def test_a_session_whose_one_server_cannot_be_closed_closes_the_others() -
 
 
 async def test_a_listing_that_fails_for_whatever_reason_is_logged_and_the_next_change_is_heard(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: Log, monkeypatch: Patch
 ) -> None:
     real, failing = Offer.refresh, [True]
 
@@ -389,37 +364,35 @@ async def test_a_listing_that_fails_for_whatever_reason_is_logged_and_the_next_c
 
 
 async def test_no_process_stays_behind_a_load_that_is_cancelled() -> None:
-    before = children()
+    before = peers.children()
     loading = asyncio.create_task(hostile("mute", shutdown_timeout=0.2).__aenter__())
-    await until(lambda: bool(children() - before))
+    await until(lambda: bool(peers.children() - before))
     loading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await loading
-    await until(lambda: not children() - before)
+    await until(lambda: not peers.children() - before)
 
 
-def test_windows_is_told_which_file_a_command_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_is_told_which_file_a_command_is(monkeypatch: Patch) -> None:
     """There ``npx`` is ``npx.cmd``, which only a shell would find by that name."""
     monkeypatch.setattr("operad_mcp.wire.stdio.shutil.which", {"npx": r"C:\nodejs\npx.CMD"}.get)
     assert _found("npx") == "npx", "elsewhere the system looks it up itself, in the folder of the server"
     monkeypatch.setattr("operad_mcp.wire.stdio.sys.platform", "win32")
     assert _found("npx") == r"C:\nodejs\npx.CMD"
-    assert _found("nothing") == "nothing", "so that the error names what was asked for"
+    assert _found("nothing") == "nothing", "so that the error peers.names what was asked for"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="counts descriptors")
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_start_that_is_cancelled_at_any_step_ends_and_leaves_no_pipe_open(times: int) -> None:
-    config = MCPClientConfig(
-        command=sys.executable, args=["-c", "import sys; sys.stdin.read()"], shutdown_timeout=0.2
-    )
+    code = "import sys; sys.stdin.read()"
+    config = MCPClientConfig(command=sys.executable, args=["-c", code], shutdown_timeout=0.2)
 
-    async def start() -> None:
+    async def start(seconds: float = 10) -> None:
         async with stdio_link(config, ServerLogger("s"), mock.Mock(crowded=False)):
-            await asyncio.sleep(10)
+            await asyncio.sleep(seconds)
 
-    async with stdio_link(config, ServerLogger("s"), mock.Mock(crowded=False)):
-        pass  # an event loop may open descriptors of its own with its first child
+    await start(0)  # an event loop may open descriptors of its own with its first child
     me = psutil.Process()
     before, others = me.num_fds(), set(me.children())  # whatever other tests of this process keep
     for turns in range(12):
@@ -446,15 +419,10 @@ async def test_an_older_protocol_of_the_handshake_is_spoken() -> None:
 
 
 async def test_a_thousand_concurrent_calls_each_end_in_their_own_result_or_aborted() -> None:
-    import random
-
     chance = random.Random(7)
     async with hostile() as registry:
-
-        async def one(number: int) -> Any:
-            return (await registry.execute("h.echo", {"n": number}, timeout=60)).data
-
-        tasks = [asyncio.create_task(one(number)) for number in range(1000)]
+        calls = (registry.execute("h.echo", {"n": number}, timeout=60) for number in range(1000))
+        tasks = [asyncio.create_task(each) for each in calls]
         cancelled = set(chance.sample(range(1000), 200))
         await asyncio.sleep(0.01)
         for number in sorted(cancelled):
@@ -464,9 +432,9 @@ async def test_a_thousand_concurrent_calls_each_end_in_their_own_result_or_abort
         results = await asyncio.gather(*tasks, return_exceptions=True)
         for number, result in enumerate(results):
             if not (number in cancelled and isinstance(result, asyncio.CancelledError)):
-                assert result == {"n": number}
-        assert sum(isinstance(result, asyncio.CancelledError) for result in results) > 0
-        assert (await registry.execute("h.echo", {"n": -1})).data == {"n": -1}
+                assert result.data == {"n": number}  # type: ignore[union-attr]  # or it is an error
+        assert any(isinstance(result, asyncio.CancelledError) for result in results)
+        await works(registry)
 
 
 async def test_a_server_that_asks_without_end_has_64_questions_with_the_application_and_the_rest_refused() -> None:
@@ -485,7 +453,7 @@ async def test_a_server_that_asks_without_end_has_64_questions_with_the_applicat
                 await asyncio.sleep(0.01)
         assert asked == 64
         answer.set()
-        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_calls_go_on_while_thousands_of_tools_are_made_into_operations() -> None:

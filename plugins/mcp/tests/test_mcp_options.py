@@ -393,12 +393,6 @@ async def test_a_program_inherits_what_is_named_and_leaves_its_words_in_a_file(
     assert [name in os.environ for name in wanted] == [True, True, False]
 
 
-async def test_what_a_program_printed_before_it_ended_is_in_the_error() -> None:
-    with pytest.raises(SourceError, match="it ended with code 1; Error: API key missing"):
-        async with hostile("fail_on_stdout"):
-            pass
-
-
 async def test_what_a_program_wrote_of_a_message_before_it_ended_is_in_the_error() -> None:
     async with hostile() as registry:
         error = await fails(registry.execute("h.cut_off", {"size": 20}))
