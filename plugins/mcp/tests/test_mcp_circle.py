@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -12,17 +10,10 @@ import pytest
 from mcp import Client, MCPError
 from mcp.server.lowlevel import Server
 
-from operad import (
-    CallError,
-    OperationContext,
-    OperationRegistry,
-    OperationSpec,
-    SourceError,
-    load_plugins,
-    operation,
-)
+from operad import CallError, OperationContext, OperationRegistry, SourceError, load_plugins, operation
 from operad_mcp import to_mcp
-from plugins.mcp.tests.peers import MODES, features, listening, loaded, plain
+from plugins.mcp.tests import peers
+from plugins.mcp.tests.peers import MODES, Log, Slow, loaded, raw, spec_of, until
 
 
 @operation(namespace="m", type="query")
@@ -37,22 +28,13 @@ async def nothing() -> None:
 
 
 def local() -> OperationRegistry:
-    made = plain()
-
-    async def fail(input: Any, context: OperationContext) -> Any:
-        raise CallError("SOLD_OUT", "no more", {"left": 0})
-
-    recursive = {
-        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
-        "$ref": "#/$defs/Node",
-    }
-
+    made = peers.plain()
     made.register(names)
     made.register(nothing)
-    spec = OperationSpec(namespace="m", name="a/b.c-" + "x" * 60, input_schema=recursive)
-    made.register(spec, lambda given, context: given)
-    made.register(OperationSpec(namespace="m", name="fail"), fail)
-    return made
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
+    recursive = {"$defs": {"Node": node}, "$ref": "#/$defs/Node"}
+    raw(made, "a/b.c-" + "x" * 60, lambda given, context: given, input_schema=recursive)
+    return raw(made, "fail", CallError("SOLD_OUT", "no more", {"left": 0}))
 
 
 @MODES
@@ -61,18 +43,16 @@ async def test_a_served_registry_loads_with_the_same_ids_schemas_and_data(mode: 
     async with loaded("n", server=to_mcp(inner).server(), mode=mode) as outer:
         assert [spec.id.removeprefix("n.") for spec in outer.specs()] == [spec.id for spec in inner.specs()]
         for spec in inner.specs():
-            again = outer.get_spec(f"n.{spec.id}")
-            assert again is not None
+            again = spec_of(outer, f"n.{spec.id}")
             assert again.description == (spec.description or f"The operation {spec.id}.")
             for value in ({}, {"of": ["a"]}, {"of": 1}, {"next": {"next": 3}}, {"next": {"next": {}}}):
                 assert again.input_schema.is_valid(value) == spec.input_schema.is_valid(value)
         assert (await outer.execute("n.m.names", {"of": ["a", "b"], "limit": 1})).data == ["a"]
         assert (await outer.execute("n.m.nothing", {})).data is None
-        failed = await outer.execute("n.m.fail", {})
-        assert failed.meta.is_error
-        assert failed.meta.meta["operad/error"] == {
-            "code": "SOLD_OUT", "message": "no more", "details": {"left": 0}
-        }  # fmt: skip
+        failed = (await outer.execute("n.m.fail", {})).meta
+        assert failed.is_error
+        sold_out = {"code": "SOLD_OUT", "message": "no more", "details": {"left": 0}}
+        assert failed.meta["operad/error"] == sold_out
 
 
 @MODES
@@ -86,7 +66,7 @@ async def test_a_question_of_another_server_is_put_to_whoever_called_through_all
         asked.append(params["message"])
         return {"action": "accept", "content": {"name": "Ada"}}
 
-    async with features(mode=inner_mode, elicitation="caller") as inner:
+    async with peers.features(mode=inner_mode, elicitation="caller") as inner:
         served = to_mcp(inner).server()
         async with loaded("n", server=served, mode=mode, elicitation=elicitation) as outer:
             greeting = await outer.execute("n.f.greet", {}, timeout=20)
@@ -103,53 +83,62 @@ BLOCKS: list[Any] = [
 ]
 
 
+DRAW = types.Tool(
+    name="draw", title="Draw", description="Draws.", icons=[types.Icon(src="https://x/icon.png")],
+    input_schema={"type": "object", "properties": {"what": {"type": "string"}}},
+    annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False), _meta={"vendor/x": 1},
+)  # fmt: skip
+
+
+LOOK = types.Tool(name="look", input_schema={"type": "object"})
+
+
+def always(result: Any) -> Any:
+    """A handler of a server of the SDK that returns this, or raises it."""
+
+    async def handler(ctx: Any, params: Any) -> Any:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return handler
+
+
+def tools_of(name: str, *tools: types.Tool, **options: Any) -> Server[Any]:
+    """A server of the SDK with these tools."""
+    return Server(name, on_list_tools=always(types.ListToolsResult(tools=list(tools))), **options)
+
+
 def foreign(uri: str = "foreign://note", text: str = "a note") -> Server[Any]:
     """A server of the SDK with one of everything."""
-    tool = types.Tool(
-        name="draw",
-        title="Draw",
-        description="Draws.",
-        input_schema={"type": "object", "properties": {"what": {"type": "string"}}},
-        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
-        icons=[types.Icon(src="https://x/icon.png")],
-        _meta={"vendor/x": 1},
+    fresh: Any = {"ttl_ms": 0, "cache_scope": "private"}
+    prompt = types.Prompt(
+        name="greet", description="Greets.", arguments=[types.PromptArgument(name="who", required=True)]
     )
-
-    async def list_tools(ctx: Any, params: Any) -> Any:
-        return types.ListToolsResult(tools=[tool], ttl_ms=0, cache_scope="private")
+    template = types.ResourceTemplate(uri_template=f"{uri}/{{id}}", name="notes")
+    note = types.Resource(uri=uri, name="note", mime_type="text/plain")
 
     async def call_tool(ctx: Any, params: Any) -> Any:
         await ctx.session.report_progress(1, 2, "drawing")
         fails = (params.arguments or {}).get("what") == "nothing"
         return types.CallToolResult(content=BLOCKS, is_error=fails, _meta={"vendor/y": [1]})
 
-    async def list_resources(ctx: Any, params: Any) -> Any:
-        found = [types.Resource(uri=uri, name="note", mime_type="text/plain")]
-        return types.ListResourcesResult(resources=found, ttl_ms=0, cache_scope="private")
-
-    async def list_templates(ctx: Any, params: Any) -> Any:
-        found = [types.ResourceTemplate(uri_template=f"{uri}/{{id}}", name="notes")]
-        return types.ListResourceTemplatesResult(resource_templates=found, ttl_ms=0, cache_scope="private")
-
     async def read(ctx: Any, params: Any) -> Any:
         if not str(params.uri).startswith(uri):
             raise MCPError(-32602, "Resource not found", {"uri": str(params.uri)})
         contents = [types.TextResourceContents(uri=str(params.uri), text=text, mime_type="text/plain")]
-        return types.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
-
-    async def list_prompts(ctx: Any, params: Any) -> Any:
-        arguments = [types.PromptArgument(name="who", required=True)]
-        found = [types.Prompt(name="greet", description="Greets.", arguments=arguments)]
-        return types.ListPromptsResult(prompts=found, ttl_ms=0, cache_scope="private")
+        return types.ReadResourceResult(contents=contents, **fresh)
 
     async def get_prompt(ctx: Any, params: Any) -> Any:
         message = types.PromptMessage(role="assistant", content=BLOCKS[1])
         return types.GetPromptResult(description=params.arguments["who"], messages=[message])
 
     return Server(
-        "foreign", version="1", on_list_tools=list_tools, on_call_tool=call_tool, on_list_resources=list_resources,
-        on_list_resource_templates=list_templates, on_read_resource=read, on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
+        "foreign", version="1", on_call_tool=call_tool, on_read_resource=read, on_get_prompt=get_prompt,
+        on_list_tools=always(types.ListToolsResult(tools=[DRAW], **fresh)),
+        on_list_resources=always(types.ListResourcesResult(resources=[note], **fresh)),
+        on_list_resource_templates=always(types.ListResourceTemplatesResult(resource_templates=[template], **fresh)),
+        on_list_prompts=always(types.ListPromptsResult(prompts=[prompt], **fresh)),
     )  # fmt: skip
 
 
@@ -173,17 +162,13 @@ async def test_tools_of_another_server_pass_through_as_what_they_were(mode: str)
         for arguments in ({}, {"what": "nothing"}):
             answer = await served.call_tool("f_draw", arguments, progress_callback=progress)
             expected = await direct.call_tool("draw", arguments)
-            assert answer.content == expected.content
-            assert answer.is_error == expected.is_error
+            assert (answer.content, answer.is_error) == (expected.content, expected.is_error)
             assert (answer.meta or {})["vendor/y"] == [1]
     assert heard == [(1, 2, "drawing")] * 2
 
 
 @MODES
-async def test_resources_templates_and_prompts_of_several_servers_pass_through(
-    mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.ERROR)
+async def test_resources_templates_and_prompts_of_several_servers_pass_through(mode: str) -> None:
     async with loaded("f", server=foreign(), mode=mode) as registry:
         await registry.load("mcp", namespace="g", server=foreign("other://", "another"), mode=mode)
         async with Client(to_mcp(registry).server(), mode=mode) as served:
@@ -207,14 +192,22 @@ async def test_resources_templates_and_prompts_of_several_servers_pass_through(
             assert (got.description, message.role, message.content) == ("you", "assistant", BLOCKS[1])
 
 
+class Updates:
+    """What hears of updates of resources; ``heard`` has their URIs."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def __call__(self, message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            self.heard.append(str(message.params.uri))
+
+
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 @MODES
 async def test_a_resource_of_another_server_is_watched_there_once_for_all_who_watch_it_here(mode: str) -> None:
     changes: asyncio.Queue[None] = asyncio.Queue()
     running: list[str] = []
-
-    async def listed(input: Any, context: OperationContext) -> Any:
-        return [{"uri": "up://x", "name": "x"}]
 
     async def subscribe(input: Any, context: OperationContext) -> Any:
         running.append(input["uri"])
@@ -225,50 +218,32 @@ async def test_a_resource_of_another_server_is_watched_there_once_for_all_who_wa
         finally:
             running.remove(input["uri"])
 
-    registry = OperationRegistry()
-    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
-        kind = f"resources.{name}"
-        type = "subscription" if name == "subscribe" else "query"
-        registry.register(
-            OperationSpec(namespace="u", name=kind, type=type, metadata={"mcp": {"kind": kind}}), handler
-        )
-    serving = to_mcp(registry)
-    heard: asyncio.Queue[str] = asyncio.Queue()
-
-    async def message(message: Any) -> None:
-        if getattr(message, "method", "") == "notifications/resources/updated":
-            heard.put_nowait(str(message.params.uri))
-
-    async with asyncio.timeout(10):
-        if mode == "legacy":
-            async with (
-                Client(serving.server(), mode=mode, message_handler=message) as one,
-                Client(serving.server(), mode=mode, message_handler=message) as two,
-            ):
-                await one.subscribe_resource("up://x")
-                await two.subscribe_resource("up://x")
-                changes.put_nowait(None)
-                assert [await heard.get(), await heard.get()] == ["up://x"] * 2
+    serving, updates = to_mcp(peers.watched(subscribe)), Updates()
+    if mode == "legacy":
+        async with (
+            Client(serving.server(), mode=mode, message_handler=updates) as one,
+            Client(serving.server(), mode=mode, message_handler=updates) as two,
+        ):
+            await one.subscribe_resource("up://x")
+            await two.subscribe_resource("up://x")
+            changes.put_nowait(None)
+            await until(lambda: updates.heard == ["up://x"] * 2)
+            assert running == ["up://x"]
+            for _ in range(2):
+                await two.unsubscribe_resource("up://x")
                 assert running == ["up://x"]
-                for _ in range(2):
-                    await two.unsubscribe_resource("up://x")
-                    assert running == ["up://x"]
-                await one.unsubscribe_resource("up://x")
-                while running:
-                    await asyncio.sleep(0)
-                await one.subscribe_resource("up://x")
-                while not running:
-                    await asyncio.sleep(0)
-        else:
-            async with Client(serving.server(), mode=mode) as one:
-                async with one.listen(resource_subscriptions=["up://x"]) as events:
-                    await asyncio.sleep(0)
-                    changes.put_nowait(None)
-                    assert "up://x" in repr(await anext(aiter(events)))
-                while running:
-                    await asyncio.sleep(0)
-        while running:
-            await asyncio.sleep(0)
+            await one.unsubscribe_resource("up://x")
+            await until(lambda: not running)
+            await one.subscribe_resource("up://x")
+            await until(lambda: bool(running))
+    else:
+        async with Client(serving.server(), mode=mode) as one, asyncio.timeout(10):
+            async with one.listen(resource_subscriptions=["up://x"]) as events:
+                await asyncio.sleep(0)
+                changes.put_nowait(None)
+                assert "up://x" in repr(await anext(aiter(events)))
+            await until(lambda: not running)
+    await until(lambda: not running)
 
 
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
@@ -288,77 +263,46 @@ async def test_a_session_watches_1000_resources_with_uris_of_8192_characters() -
 
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 @pytest.mark.parametrize("inner", ["legacy", "2026-07-28"])
-async def test_updates_pass_through_two_servers_and_their_end_is_said(
-    inner: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_updates_pass_through_two_servers_and_their_end_is_said(inner: str, caplog: Log) -> None:
     changes: asyncio.Queue[str | None] = asyncio.Queue()
-
-    async def listed(input: Any, context: OperationContext) -> Any:
-        return [{"uri": "up://x", "name": "x"}]
 
     async def subscribe(input: Any, context: OperationContext) -> Any:
         while (uri := await changes.get()) is not None:
             yield {"uri": uri}
         raise CallError("UNAVAILABLE", "gone")
 
-    far = OperationRegistry()
-    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
-        kind = f"resources.{name}"
-        type = "subscription" if name == "subscribe" else "query"
-        far.register(OperationSpec(namespace="u", name=kind, type=type, metadata={"mcp": {"kind": kind}}), handler)
-    heard: asyncio.Queue[str] = asyncio.Queue()
-
-    async def message(message: Any) -> None:
-        if getattr(message, "method", "") == "notifications/resources/updated":
-            heard.put_nowait(str(message.params.uri))
-
+    updates = Updates()
     async with (
-        asyncio.timeout(10),
-        loaded("n", server=to_mcp(far).server(), mode=inner) as near,
-        Client(to_mcp(near).server(), mode="legacy", message_handler=message) as client,
+        loaded("n", server=to_mcp(peers.watched(subscribe)).server(), mode=inner) as near,
+        Client(to_mcp(near).server(), mode="legacy", message_handler=updates) as client,
     ):
         await client.subscribe_resource("up://x")
         changes.put_nowait("up://x")
-        assert await heard.get() == "up://x"
+        await until(lambda: updates.heard == ["up://x"])
         changes.put_nowait(None)
-        while "up://x cannot be watched" not in caplog.text:
-            await asyncio.sleep(0)
+        await until(lambda: "up://x cannot be watched" in caplog.text)
         assert (await client.read_resource("up://x")).contents
 
 
 @MODES
 async def test_a_call_that_is_cancelled_here_is_cancelled_at_its_server_over_http(mode: str) -> None:
-    started, ended = asyncio.Event(), asyncio.Event()
-
-    async def slow(input: Any, context: OperationContext) -> Any:
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    far = OperationRegistry()
-    far.register(OperationSpec(namespace="m", name="slow"), slow)
+    slow = Slow()
     async with (
         asyncio.timeout(10),
-        listening(to_mcp(far).asgi()) as url,
+        peers.listening(to_mcp(raw(OperationRegistry(), "slow", slow)).asgi()) as url,
         loaded("n", url=f"{url}/mcp", mode=mode) as near,
     ):
         calling = asyncio.create_task(near.execute("n.m.slow", {}))
-        await started.wait()
-        assert not ended.is_set()
+        await slow.started.wait()
+        assert not slow.ended.is_set()
         calling.cancel()
-        await ended.wait()
+        await slow.ended.wait()
 
 
 async def test_a_server_that_cannot_be_asked_costs_the_others_nothing() -> None:
     async with loaded("f", server=foreign()) as registry:
-
-        async def broken(input: Any, context: OperationContext) -> Any:
-            raise CallError("UNAVAILABLE", "gone")
-
         for kind in ("resources.list", "resources.read"):
-            registry.register(OperationSpec(namespace="b", name=kind, metadata={"mcp": {"kind": kind}}), broken)
+            raw(registry, kind, CallError("UNAVAILABLE", "gone"), metadata={"mcp": {"kind": kind}})
         async with Client(to_mcp(registry).server()) as served:
             assert [item.uri for item in (await served.list_resources()).resources] == ["foreign://note"]
             await asyncio.sleep(0)
@@ -372,12 +316,10 @@ async def test_arguments_of_prompts_are_decoded_and_completed_from_their_schema(
 
     properties = {"count": {"type": "integer"}, "mood": {"type": "string", "enum": ["glad", "grim", "sad"]}}
     schema = {"type": "object", "properties": properties, "required": ["count"]}
-    metadata = {"mcp": {"kind": "prompt"}}
-    registry.register(OperationSpec(namespace="m", name="ask", input_schema=schema, metadata=metadata), ask)
-    template = {"mcp": {"kind": "resourceTemplate", "uriTemplate": "x://{city}"}}
-    registry.register(OperationSpec(namespace="m", name="city", metadata=template), ask)
+    raw(registry, "ask", ask, input_schema=schema, metadata={"mcp": {"kind": "prompt"}})
+    raw(registry, "city", ask, metadata={"mcp": {"kind": "resourceTemplate", "uriTemplate": "x://{city}"}})
 
-    def complete(spec: OperationSpec, argument: str, value: str) -> list[str] | None:
+    def complete(spec: Any, argument: str, value: str) -> list[str] | None:
         return ["Paris", "Prague", "Rome"] if (spec.name, argument) == ("city", "city") else None
 
     async with Client(to_mcp(registry, complete=complete).server()) as served:
@@ -385,71 +327,53 @@ async def test_arguments_of_prompts_are_decoded_and_completed_from_their_schema(
         assert got.messages[0].content.text == "{'count': 3, 'mood': 'glad'}"
         with pytest.raises(Exception, match="expected integer"):
             await served.get_prompt("m_ask", {"count": "many"})
-        prompt = types.PromptReference(name="m_ask")
-        moods = await served.complete(prompt, {"name": "mood", "value": "g"})
-        assert moods.completion.values == ["glad", "grim"]
-        place = types.ResourceTemplateReference(uri="x://{city}")
-        cities = await served.complete(place, {"name": "city", "value": "P"})
-        assert cities.completion.values == ["Paris", "Prague"]
-        unknown = await served.complete(types.PromptReference(name="no"), {"name": "x", "value": ""})
-        assert unknown.completion.values == []
+        for of, name, value, values in (
+            (types.PromptReference(name="m_ask"), "mood", "g", ["glad", "grim"]),
+            (types.ResourceTemplateReference(uri="x://{city}"), "city", "P", ["Paris", "Prague"]),
+            (types.PromptReference(name="no"), "x", "", []),
+        ):
+            found = await served.complete(of, {"name": name, "value": value})
+            assert found.completion.values == values
 
 
 async def test_a_server_that_gives_its_tool_another_id_does_not_get_past_what_is_switched_off() -> None:
-    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
-        meta: Any = {"operad/id": "other.read_only"}
-        tools = [
-            types.Tool(name="delete_all", input_schema={"type": "object"}, _meta=meta),
-            types.Tool(name="look", input_schema={"type": "object"}),
-        ]
-        return types.ListToolsResult(tools=tools)
-
-    server: Server[Any] = Server("sly", on_list_tools=listed)
-    async with loaded("s", server=server, exclude=["delete*"]) as registry:
+    meta: Any = {"operad/id": "other.read_only"}
+    sly = types.Tool(name="delete_all", input_schema={"type": "object"}, _meta=meta)
+    async with loaded("s", server=tools_of("sly", sly, LOOK), exclude=["delete*"]) as registry:
         assert [spec.id for spec in registry.specs()] == ["s.look"]
 
 
-async def test_a_served_registry_is_named_and_described_by_its_sources(tmp_path: Path) -> None:
+async def test_a_served_registry_is_named_and_described_by_its_sources() -> None:
+    async def described(**options: Any) -> tuple[str, str | None, str]:
+        async with Client(to_mcp(registry, **options).server()) as client:
+            return client.server_info.name, client.server_info.title, client.instructions or ""
+
+    pets = {"get": {"operationId": "pets", "responses": {"200": {"description": "Pets."}}}}
     document = {
-        "openapi": "3.1.0",
+        "openapi": "3.1.0", "servers": [{"url": "http://127.0.0.1:9"}], "paths": {"/pets": pets},
         "info": {"title": "Pets\x1b[2J", "version": "1", "description": "A shop of pets.\n" + "x" * 5_000},
-        "servers": [{"url": "http://127.0.0.1:9"}],
-        "paths": {"/pets": {"get": {"operationId": "pets", "responses": {"200": {"description": "Pets."}}}}},
-    }
-
-    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[])
-
-    server: Server[Any] = Server("far", title="Far away", instructions="Ask politely.", on_list_tools=listed)
+    }  # fmt: skip
+    server = tools_of("far", title="Far away", instructions="Ask politely.")
     async with OperationRegistry(load_plugins(only=["mcp", "openapi"])) as registry:
         await registry.load("openapi", namespace="shop", spec=document)
-        async with Client(to_mcp(registry).server()) as client:
-            assert (client.server_info.name, client.server_info.title) == ("shop", "Pets")
-            assert client.instructions is not None
-            assert client.instructions.startswith("Pets: A shop of pets.\nxxx")
-            assert len(client.instructions) < 2_100
+        *named, instructions = await described()
+        assert named == ["shop", "Pets"]
+        assert instructions.startswith("Pets: A shop of pets.\nxxx")
+        assert len(instructions) < 2_100
         await registry.load("mcp", namespace="far", server=server)
-        async with Client(to_mcp(registry).server()) as client:
-            assert (client.server_info.name, client.server_info.title) == ("operad", "Far away, Pets")
-            assert client.instructions is not None
-            assert client.instructions.startswith("Far away: Ask politely.\n\nPets: A shop")
-        chosen = to_mcp(registry, name="mine", title="Mine", instructions="Use it.")
-        async with Client(chosen.server()) as client:
-            assert (client.server_info.name, client.server_info.title) == ("mine", "Mine")
-            assert client.instructions == "Use it."
+        *named, instructions = await described()
+        assert named == ["operad", "Far away, Pets"]
+        assert instructions.startswith("Far away: Ask politely.\n\nPets: A shop")
+        chosen = {"name": "mine", "title": "Mine", "instructions": "Use it."}
+        assert await described(**chosen) == tuple(chosen.values())
 
 
 @pytest.mark.parametrize(("code", "is_told"), [(-32601, False), (-32050, True)])
 async def test_a_listing_that_a_server_cannot_give_costs_its_other_listings_nothing(
-    code: int, is_told: bool, caplog: pytest.LogCaptureFixture
+    code: int, is_told: bool, caplog: Log
 ) -> None:
-    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[types.Tool(name="look", input_schema={"type": "object"})])
-
-    async def broken(ctx: Any, params: Any) -> Any:
-        raise MCPError(code, "no")
-
-    server: Server[Any] = Server("half", on_list_tools=listed, on_list_prompts=broken, on_list_resources=broken)
+    broken = always(MCPError(code, "no"))
+    server = tools_of("half", LOOK, on_list_prompts=broken, on_list_resources=broken)
     async with loaded("h", server=server) as registry:
         assert registry.get_spec("h.look") is not None
         assert ("prompts cannot be listed" in caplog.text) is is_told
@@ -458,20 +382,10 @@ async def test_a_listing_that_a_server_cannot_give_costs_its_other_listings_noth
             pass
 
 
-@pytest.mark.parametrize(
-    ("name", "good"),
-    [
-        ("prompts.get", {"name": "greet"}),
-        ("prompts.get.greet", {"who": "Ada"}),
-        ("resources.read", {"uri": "foreign://note"}),
-        ("resources.templates.notes", {"id": "1"}),
-    ],
-)
+@peers.table("declared_inputs")
 async def test_an_operation_of_a_server_takes_what_it_declares_and_nothing_else(name: str, good: Any) -> None:
     async with loaded("f", server=foreign()) as registry:
-        spec = registry.get_spec(f"f.{name}")
-        assert spec is not None
-        assert spec.input_schema.is_valid(good)
+        assert spec_of(registry, f"f.{name}").input_schema.is_valid(good)
         for bad in ({}, {**good, "more": 1}):
             with pytest.raises(CallError, match="VALIDATION_ERROR"):
                 await registry.execute(f"f.{name}", bad)
