@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from operad import OperationRegistry, operation
+import pytest
+
+from operad import CallError, OperationRegistry, operation
 
 
 def made_of(hint: Any, **options: Any) -> tuple[Any, list[Any]]:
@@ -25,6 +27,13 @@ async def call(made: Any, input: Any = None) -> Any:
     async with OperationRegistry(on_mismatch="raise") as registry:
         registry.register(made)
         return (await registry.execute(made.id, json.loads(json.dumps(input)))).data
+
+
+async def refused(made: Any, input: Any, says: str = "^VALIDATION_ERROR") -> CallError:
+    """Call an operation with JSON that it does not take and return the error."""
+    with pytest.raises(CallError, match=says) as caught:
+        await call(made, input)
+    return caught.value
 
 
 async def assert_structured(hint: Any, value: Any, expected: Any, **options: Any) -> None:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec, build_env, operation
+from core.tests.kit import registry_of, spec
+from operad import CallError, OperationContext, OperationRegistry, build_env, operation
 from operad.names import attribute_names, keyword_names
 
-PARTS = {"part": {"properties": {"if": {"type": "integer"}}}}
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 
-@operation(
-    namespace="shop",
-    name="books/find",
-    type="query",
-    input_schema={
-        "type": "object",
-        "properties": {"from": {"type": "integer"}, "to_": {"type": "integer"}, "timeout": {"type": "integer"}},
-        "anyOf": [{"$ref": "#/$defs/part"}, True],
-        "$defs": PARTS,
-    },
-)
+@operation(namespace="shop", name="books/find", type="query", input_schema=TABLES["client_schema"])
 async def find(input: Any) -> Any:
     return input
 
@@ -41,24 +34,17 @@ async def nested(context: OperationContext) -> Any:
 
 @pytest.fixture
 def registry() -> OperationRegistry:
-    registry = OperationRegistry()
-    for each in (find, ticks, nested):
-        registry.register(each)
-    return registry
+    return registry_of(find, ticks, nested)
 
 
 async def test_a_client_answers_data_by_the_names_that_python_has(registry: OperationRegistry) -> None:
     for name, texts in (("one", {"description": "d", "title": "t"}), ("two", {"title": "t"})):
-        registry.register_spec(OperationSpec(namespace="told", name=name, **texts))
+        registry.register_spec(spec(f"told.{name}", **texts))
     assert [registry.client("told")[name].__doc__ for name in ("one", "two", "none")] == ["d", "t", None]
     shop = registry.client("shop")
     assert dir(shop) == ["books_find", "nested", "ticks"]
-    assert await shop.books_find(from_=1, to_=2, timeout_=3, if_=4, timeout=5.0) == {
-        "from": 1,
-        "to_": 2,
-        "timeout": 3,
-        "if": 4,
-    }
+    given = await shop.books_find(from_=1, to_=2, timeout_=3, if_=4, timeout=5.0)
+    assert given == {"from": 1, "to_": 2, "timeout": 3, "if": 4}
     assert await shop["books/find"]({"from": 1}) == {"from": 1}
     assert (shop.books_find.__name__, shop.books_find.__qualname__) == ("books/find", "books/find")
     assert [item async for item in shop.ticks(count=2)] == [0, 1]
@@ -113,13 +99,5 @@ def test_no_name_passes_from_one_operation_to_another() -> None:
 
 
 def test_a_keyword_for_a_field_is_the_field_or_ends_in_an_underscore() -> None:
-    assert keyword_names(["from", "X-Api-Key", "a_", "timeout", "self", "__x", "plain"]) == {
-        "a_": "a_",
-        "plain": "plain",
-        "from_": "from",
-        "X_Api_Key_": "X-Api-Key",
-        "timeout_": "timeout",
-        "self_": "self",
-        "x_": "__x",
-    }
+    assert keyword_names(list(TABLES["keywords"].values())) == TABLES["keywords"]
     assert set(keyword_names(["a b", "a-b"]).values()) == {"a b", "a-b"}

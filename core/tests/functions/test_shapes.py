@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import json
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
 
 import attrs
@@ -16,8 +18,11 @@ import pydantic
 import pytest
 
 from core.tests.functions.parts import assert_structured, call, made_of
-from operad import CallError, Conversions, OperationRegistry, RegistrationError, operation
+from core.tests.kit import registry_of
+from operad import CallError, Conversions, RegistrationError, operation
 from operad.functions.kinds import Types
+
+SCHEMAS = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["schemas"]
 
 
 class Colour(enum.Enum):
@@ -80,55 +85,33 @@ class Flat(pydantic.BaseModel):
     size: int = 1
 
 
-ITEM = {
-    "title": "Item", "type": "object", "additionalProperties": False,
-    "properties": {"size": {"type": "integer", "default": 3}, "words": {"type": "array", "items": {"type": "string"}}},
-}  # fmt: skip
-BOX = {
-    "title": "Box", "type": "object", "additionalProperties": False, "description": "A box.\n\nWith items.",
-    "required": ["item"],
-    "properties": {
-        "item": {"$ref": "#/$defs/Item"}, "name": {"type": "string", "default": "é"},
-        "price": {"type": "string", "format": "decimal", "default": "1.5"}, "odd": {},
-    },
-}  # fmt: skip
-FILM = {
-    "title": "Film", "type": "object", "additionalProperties": False, "description": "A film.", "required": ["title"],
-    "properties": {"title": {"type": "string"}, "year": {"type": "integer"}},
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("hint", "schema", "definitions"),
     [
-        (list, {"type": "array"}, {}),
-        (dict, {"type": "object"}, {}),
-        (set, {"type": "array"}, {}),
-        (object, {}, {}),
-        (dict[int, str], {"type": "object", "additionalProperties": {"type": "string"},
-                          "propertyNames": {"pattern": "^(0|-?[1-9][0-9]*)$"}}, {}),
-        (dict[Any, str], {"type": "object", "additionalProperties": {"type": "string"}}, {}),
-        (Mapping[Literal["a"], int], {"type": "object", "additionalProperties": {"type": "integer"},
-                                      "propertyNames": {"enum": ["a"]}}, {}),
-        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}, {}),
-        (tuple[int, str], {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}],
-                           "minItems": 2, "maxItems": 2}, {}),
-        (Colour, {"$ref": "#/$defs/Colour"}, {"Colour": {"title": "Colour", "enum": ["red", "blue"]}}),
-        (Mixed, {"enum": [1, "two"]}, {}),
-        (Item, {"$ref": "#/$defs/Item"}, {"Item": ITEM}),
-        (list[Box], {"type": "array", "items": {"$ref": "#/$defs/Box"}}, {"Item": ITEM, "Box": BOX}),
-        (Film, {"$ref": "#/$defs/Film"}, {"Film": FILM}),
-        (pydantic.HttpUrl, {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083}, {}),
-        (Flat, {"$ref": "#/$defs/Flat"}, {"Flat": {"title": "Flat", "type": "object", "properties": {
-            "size": {"type": "integer", "default": 1, "title": "Size"}}}}),
-        (Annotated[int, pydantic.Field(json_schema_extra={"x-unit": "m"})], {"type": "integer", "x-unit": "m"}, {}),
+        (list, {"type": "array"}, ""),
+        (dict, {"type": "object"}, ""),
+        (set, {"type": "array"}, ""),
+        (object, {}, ""),
+        (dict[int, str], SCHEMAS["a dictionary of integers"], ""),
+        (dict[Any, str], {"type": "object", "additionalProperties": {"type": "string"}}, ""),
+        (Mapping[Literal["a"], int], SCHEMAS["a mapping of a literal"], ""),
+        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}, ""),
+        (tuple[int, str], SCHEMAS["a pair"], ""),
+        (Colour, {"$ref": "#/$defs/Colour"}, "Colour"),
+        (Mixed, {"enum": [1, "two"]}, ""),
+        (Item, {"$ref": "#/$defs/Item"}, "Item"),
+        (list[Box], {"type": "array", "items": {"$ref": "#/$defs/Box"}}, "Item Box"),
+        (Film, {"$ref": "#/$defs/Film"}, "Film"),
+        (pydantic.HttpUrl, SCHEMAS["a URL"], ""),
+        (Flat, {"$ref": "#/$defs/Flat"}, "Flat"),
+        (Annotated[int, pydantic.Field(json_schema_extra={"x-unit": "m"})], {"type": "integer", "x-unit": "m"}, ""),
     ],
     ids=str,
 )  # fmt: skip
-def test_a_hint_has_this_schema(hint: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> None:
+def test_a_hint_has_this_schema(hint: Any, schema: dict[str, Any], definitions: str) -> None:
     raw = made_of(hint)[0].spec.input_schema.raw
     assert raw["properties"]["a"] == schema
-    assert raw.get("$defs", {}) == definitions
+    assert raw.get("$defs", {}) == {name: SCHEMAS[name] for name in definitions.split()}
 
 
 def test_a_recursive_model_is_a_definition_of_itself() -> None:
@@ -240,20 +223,14 @@ def test_keys_of_json_are_strings_and_aliases() -> None:
 
 
 def test_classes_that_do_more_than_set_their_fields_are_not_left_to_msgspec() -> None:
-    checked = attrs.make_class("A", {"a": attrs.field(type=int, validator=attrs.validators.ge(1))}, frozen=True)
-    cast = attrs.make_class("A", {"a": attrs.field(type=int, converter=int)}, frozen=True)
-    renamed = attrs.make_class("A", {"a": attrs.field(type=int, alias="b")}, frozen=True)
-    plain = attrs.make_class("A", {"a": attrs.field(type=int)}, frozen=True)
-    told = attrs.make_class(
-        "A", {"a": attrs.field(type=int)}, class_body={"__attrs_pre_init__": lambda self: None}
-    )
+    def made(body: Any = None, **field: Any) -> Any:
+        return attrs.make_class("A", {"a": attrs.field(type=int, **field)}, class_body=body, frozen=True)
+
+    more = [made(validator=attrs.validators.ge(1)), made(converter=int), made(alias="b"), Later, Item]
+    more.append(made({"__attrs_pre_init__": lambda self: None}))
     types = Types()
-    assert [types.is_whole(each) for each in (checked, cast, renamed, told, Later, plain, Item)] == [
-        False, False, False, False, False, True, False,
-    ]  # fmt: skip
-    assert [types.is_whole(each) for each in (Item | Struct, Struct | None, uuid.UUID | DAY.__class__, Colour)] == [
-        False, True, False, True,
-    ]  # fmt: skip
+    assert not any(types.is_whole(each) for each in (*more, Item | Struct, uuid.UUID | DAY.__class__))
+    assert all(types.is_whole(each) for each in (made(), Struct | None, Colour))
 
 
 async def test_what_a_class_checks_or_computes_itself_is_left_to_the_class() -> None:
@@ -282,17 +259,17 @@ async def test_arguments_of_a_typed_call_become_the_input() -> None:
     async def f(when: datetime.date, size: int = 1, *, note: str = "", **rest: datetime.date) -> dict[str, Any]:
         return {"when": when, "size": size, "note": note, "rest": rest}
 
-    async with OperationRegistry() as registry:
-        registry.register(f)
-        day = "2024-05-06"
-        assert await registry.call(f, DAY, 2) == {"when": day, "size": 2, "note": "", "rest": {}}
-        assert await registry.call(f, when=DAY, note="n") == {"when": day, "size": 1, "note": "n", "rest": {}}
-        assert (await registry.call(f, DAY, other=DAY))["rest"] == {"other": day}
-        for args, words in (((DAY, 2, "n"), "too many positional arguments"), ((), "VALIDATION_ERROR")):
-            with pytest.raises((TypeError, CallError), match=words):
-                await registry.call(f, *args)
-        with pytest.raises(TypeError, match="multiple values for argument 'when'"):
-            await registry.call(f, DAY, when=DAY)
+    registry, day = registry_of(f), "2024-05-06"
+    assert await registry.call(f, DAY, 2) == {"when": day, "size": 2, "note": "", "rest": {}}
+    assert await registry.call(f, when=DAY, note="n") == {"when": day, "size": 1, "note": "n", "rest": {}}
+    assert (await registry.call(f, DAY, other=DAY))["rest"] == {"other": day}
+    for args, named, words in (
+        ((DAY, 2, "n"), {}, "too many positional arguments"),
+        ((), {}, "VALIDATION_ERROR"),
+        ((DAY,), {"when": DAY}, "multiple values for argument 'when'"),
+    ):
+        with pytest.raises((TypeError, CallError), match=words):
+            await registry.call(f, *args, **named)
     assert f.spec.input_schema.raw["additionalProperties"] == {"type": "string", "format": "date"}
 
 

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.tests.kit import op, registry_of
 from operad import (
     AccessControl,
     CallError,
     ErrorCode,
     Identity,
     OperationContext,
-    OperationRegistry,
-    OperationSpec,
     check_access,
 )
 from operad.access import may_list, missing_access
@@ -45,14 +44,10 @@ identities = st.builds(
 
 @st.composite
 def controls(draw: st.DrawFn) -> AccessControl:
-    resource = draw(st.booleans())
-    return AccessControl(
-        draw(st.lists(SCOPES, max_size=3)),
-        draw(st.lists(SCOPES, max_size=3)),
-        draw(TYPES) if resource else None,
-        draw(ACTIONS) if resource else None,
-        draw(st.sampled_from(["id", None])) if resource else None,
-    )
+    scopes = draw(st.lists(SCOPES, max_size=3)), draw(st.lists(SCOPES, max_size=3))
+    if not draw(st.booleans()):
+        return AccessControl(*scopes)
+    return AccessControl(*scopes, draw(TYPES), draw(ACTIONS), draw(st.sampled_from(["id", None])))
 
 
 def allowed(control: AccessControl, identity: Identity | None, input: Any = None) -> bool:
@@ -110,15 +105,10 @@ def test_a_listing_hides_nothing_that_could_be_called(
 def test_details_name_what_is_required_and_never_what_the_caller_has(
     control: AccessControl, identity: Identity
 ) -> None:
-    missing = missing_access(control, identity)
-    named = {
-        *control.required_scopes,
-        *control.required_scopes_any,
-        control.resource_type,
-        control.resource_action,
-    }
-    for value in missing.values():
-        assert set(value if isinstance(value, list) else [value]) <= named
+    scopes = {*control.required_scopes, *control.required_scopes_any}
+    for value in missing_access(control, identity).values():
+        named = set(value if isinstance(value, list) else [value])
+        assert named <= scopes | {control.resource_type, control.resource_action}
 
 
 def test_an_id_from_the_input_counts_for_this_resource_only() -> None:
@@ -147,12 +137,9 @@ def test_requirements_that_cannot_be_meant_are_refused(fields: dict[str, Any]) -
 
 @pytest.mark.parametrize("value", ["read", {"read": False}, [1], [["read"]]])
 def test_scopes_have_to_be_a_list_of_strings(value: Any) -> None:
-    with pytest.raises(TypeError, match="expected a list of strings"):
-        AccessControl(required_scopes=value)
-    with pytest.raises(TypeError, match="expected a list of strings"):
-        Identity("ann", value)
-    with pytest.raises(TypeError, match="expected a list of strings"):
-        Identity("ann", (), {"doc:1": value})
+    for make in (AccessControl, lambda it: Identity("ann", it), lambda it: Identity("ann", (), {"doc:1": it})):
+        with pytest.raises(TypeError, match="expected a list of strings"):
+            make(value)
 
 
 @given(identities)
@@ -166,16 +153,7 @@ def test_what_is_no_identity_is_refused(wire: Any) -> None:
         Identity.from_wire(wire)
 
 
-@pytest.mark.parametrize(
-    ("wire", "words"),
-    [
-        ("ann", "expected an object, got str"),
-        ({"id": 1}, "id: expected a string, got int"),
-        ({"id": "a", "scopes": None}, r'scopes: expected a list of strings, such as \["read"\], got NoneType'),
-        ({"id": "a", "resources": ["doc:1"]}, "resources: expected a mapping .*, got list"),
-        ({"id": "a", "resources": {"doc:1": "read"}}, "resources: 'doc:1': expected a list of strings, got the"),
-    ],
-)
+@pytest.mark.parametrize(("wire", "words"), TABLES["an_unusable_identity_is_an_error_that_names_the_field"])
 def test_an_unusable_identity_is_an_error_that_names_the_field(wire: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"not an identity .*: {words}"):
         Identity.from_wire(wire)
@@ -186,10 +164,8 @@ async def test_only_true_itself_is_trusted(trusted: Any) -> None:
     async def see(input: Any, context: OperationContext) -> Any:
         return context.trusted
 
-    registry, context = OperationRegistry(), OperationContext(trusted=trusted)
-    guarded = OperationSpec(namespace="t", name="guarded", access_control=AccessControl(["admin"]))
-    for spec in (guarded, OperationSpec(namespace="t", name="open")):
-        registry.register(spec, see)
+    context = OperationContext(trusted=trusted)
+    registry = registry_of(op("guarded", see, access_control=AccessControl(["admin"])), op("open", see))
     with pytest.raises(CallError, match="^ACCESS_DENIED"):
         await registry.execute("t.guarded", context=context)
     assert (await registry.execute("t.open", context=context)).data is False
@@ -202,39 +178,18 @@ def test_nobody_widens_what_an_identity_was_granted() -> None:
     assert pickle.loads(pickle.dumps(identity)) == identity
 
 
-DOC = {"resource_type": "doc", "resource_action": "read"}
-DENIED: list[tuple[AccessControl, Identity | None, str, dict[str, Any]]] = [
-    (AccessControl(["a", "b"]), None, "a caller without identity does not have the scopes a, b",
-     {"requiredScopes": ["a", "b"]}),
-    (AccessControl((), ["a", "b"]), Identity("ann", ["c"]), 'identity "ann" does not have one of the scopes a, b',
-     {"requiredScopesAny": ["a", "b"]}),
-    (AccessControl(["a"], ["b"], **DOC), Identity("ann", ["a"], {"doc:*": ["write"]}),
-     'identity "ann" does not have one of the scopes b and a grant of "read" on this "doc"',
-     {"requiredScopesAny": ["b"], "resourceType": "doc", "resourceAction": "read"}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("control", "identity", "message", "details"), DENIED, ids=range(3))
+@pytest.mark.parametrize(("control", "identity", "message", "details"), TABLES["denials"], ids=range(3))
 def test_a_denial_states_all_that_is_missing(
-    control: AccessControl, identity: Identity | None, message: str, details: dict[str, Any]
+    control: dict[str, Any], identity: list[Any] | None, message: str, details: dict[str, Any]
 ) -> None:
     with pytest.raises(CallError) as caught:
-        check_access(control, identity)
+        check_access(AccessControl(**control), identity and Identity("ann", *identity))
     assert (caught.value.message, caught.value.details) == (message, details)
 
 
-@pytest.mark.parametrize(
-    ("more", "scopes", "resources", "listed"),
-    [
-        ({"resource_id_from": "id"}, [], {"doc:1": ["read"]}, True),
-        ({"resource_id_from": "id"}, [], {"doc:1": ["write"], "docs:1": ["read"], "user:1": ["read"]}, False),
-        ({"resource_id_from": "id", "required_scopes": ["a"]}, [], {"doc:1": ["read"]}, False),
-        ({"resource_id_from": "id", "required_scopes": ["a"]}, ["a"], {"doc:1": ["read"]}, True),
-        ({}, [], {"doc:1": ["read"]}, False),
-        ({}, [], {"doc:*": ["read"]}, True),
-    ],
-)
+@pytest.mark.parametrize(("more", "scopes", "resources", "listed"), TABLES["listed"])
 def test_an_operation_is_listed_if_some_input_can_be_called(
     more: dict[str, Any], scopes: list[str], resources: dict[str, list[str]], listed: bool
 ) -> None:
-    assert may_list(AccessControl(**DOC, **more), Identity("ann", scopes, resources)) is listed
+    doc = AccessControl(resource_type="doc", resource_action="read", **more)
+    assert may_list(doc, Identity("ann", scopes, resources)) is listed

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from operad import OperationContext, OperationRegistry, OperationSpec
+from core.tests.kit import registry_of
+from operad import OperationContext, OperationRegistry
 
 
 class Client:
@@ -30,19 +31,16 @@ async def inner(input: Any, context: OperationContext) -> Any:
 async def outer(input: Any, context: OperationContext) -> Any:
     await context.progress(1, 2, "half")
     await context.log("info", {"a": 1}, "me")
-    return await context.env.a.inner()
+    return await context.env.t.inner()
 
 
 def registry() -> OperationRegistry:
-    made = OperationRegistry()
-    made.register(OperationSpec(namespace="a", name="outer"), outer)
-    made.register(OperationSpec(namespace="a", name="inner"), inner)
-    return made
+    return registry_of(outer=outer, inner=inner)
 
 
 async def test_a_handler_reaches_its_client_and_so_do_nested_calls_but_for_progress() -> None:
     client = Client()
-    answer = (await registry().execute("a.outer", {}, OperationContext(client=client))).data
+    answer = (await registry().execute("t.outer", {}, OperationContext(client=client))).data
     assert client.told == [(1, 2, "half"), ("info", {"a": 1}, "me"), ("info", "inner", None)]
     assert answer is client
 
@@ -65,8 +63,8 @@ async def test_a_level_is_one_of_eight() -> None:
 async def test_a_change_of_the_operations_is_told_until_it_is_stopped() -> None:
     made, seen = registry(), list[int]()
     stop = made.on_change(lambda: seen.append(len(made)))
-    made.unregister("a.inner")
+    made.unregister("t.inner")
     stop()
     stop()
-    made.unregister("a.outer")
+    made.unregister("t.outer")
     assert seen == [1]

@@ -8,32 +8,25 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, build_env
+from core.tests.kit import data_of, error_of, op, registry_of
+from operad import CallError, Identity, OperationContext, OperationRegistry, build_env
 
-SECRET = {"required_scopes": ["secret"]}
+
+async def about(input: Any, context: OperationContext) -> Any:
+    return {
+        "parent": context.parent_request_id,
+        "identity": context.identity,
+        "trusted": context.trusted,
+        "metadata": dict(context.metadata),
+        "deadline": context.deadline,
+    }
 
 
 @pytest.fixture
 def registry() -> OperationRegistry:
-    async def echo(input: Any, context: OperationContext) -> Any:
-        return input
-
-    async def about(input: Any, context: OperationContext) -> Any:
-        return {
-            "parent": context.parent_request_id,
-            "identity": context.identity,
-            "trusted": context.trusted,
-            "metadata": dict(context.metadata),
-            "deadline": context.deadline,
-        }
-
-    made = OperationRegistry()
-    for operation_id in ("pet-store.get.by/id", "a.echo", "a_b.echo", "namespace.x"):
-        namespace, _, name = operation_id.partition(".")
-        made.register(OperationSpec(namespace=namespace, name=name), echo)
-    made.register(OperationSpec(namespace="a", name="about"), about)
-    made.register(OperationSpec(namespace="a", name="secret", access_control=SECRET), about)
-    return made
+    secret = op("a.secret", about, access_control={"required_scopes": ["secret"]})
+    echoes = map(op, ("pet-store.get.by/id", "a.echo", "a_b.echo", "namespace.x"))
+    return registry_of(*echoes, op("a.about", about), secret)
 
 
 def env_of(registry: OperationRegistry, **fields: Any) -> Any:
@@ -59,7 +52,7 @@ async def test_the_input_as_keywords_or_not_at_all(registry: OperationRegistry) 
 
 
 async def test_an_operation_may_be_subscribed_to(registry: OperationRegistry) -> None:
-    assert [e.data async for e in env_of(registry).a.echo.subscribe({"x": 1}, timeout=5)] == [{"x": 1}]
+    assert await data_of(env_of(registry).a.echo.subscribe({"x": 1}, timeout=5)) == [{"x": 1}]
 
 
 async def test_every_namespace_and_name_is_listed(registry: OperationRegistry) -> None:
@@ -84,21 +77,13 @@ def test_an_env_can_be_copied_and_inspected(registry: OperationRegistry) -> None
 
 
 async def test_nested_calls_keep_identity_and_metadata_and_name_their_parent(registry: OperationRegistry) -> None:
-    seen: dict[str, Any] = {}
+    async def outer(input: Any, context: OperationContext) -> Any:
+        return context.request_id, (await context.env.a.about()).data
 
-    async def outer(input: Any, context: OperationContext) -> None:
-        seen["mine"] = context.request_id
-        seen["nested"] = (await context.env.a.about()).data
-
-    registry.register(OperationSpec(namespace="t", name="outer"), outer)
+    registry.register(op("outer", outer))
     ann = OperationContext(identity=Identity("ann"), metadata={"tenant": 7})
-    await registry.execute("t.outer", {}, ann, timeout=30)
-    nested = seen["nested"]
-    assert (nested["parent"], nested["identity"], nested["metadata"]) == (
-        seen["mine"],
-        Identity("ann"),
-        {"tenant": 7},
-    )
+    mine, nested = (await registry.execute("t.outer", {}, ann, timeout=30)).data
+    assert (nested["parent"], nested["identity"], nested["metadata"]) == (mine, Identity("ann"), {"tenant": 7})
     assert nested["deadline"] is not None
 
 
@@ -107,7 +92,7 @@ async def test_env_is_trusted_and_env_as_caller_is_checked(registry: OperationRe
         env = context.env_as_caller if input["as_caller"] else context.env
         return (await env["a.secret"]()).data
 
-    registry.register(OperationSpec(namespace="t", name="deputy"), deputy)
+    registry.register(op("deputy", deputy))
     ann = OperationContext(identity=Identity("ann"))
     eve = OperationContext(identity=Identity("eve", ["secret"]))
     assert (await registry.execute("t.deputy", {"as_caller": False}, ann)).data["trusted"] is True
@@ -126,8 +111,8 @@ async def test_what_a_trusted_handler_hands_on_as_caller_is_checked_again(regist
     async def outer(input: Any, context: OperationContext) -> Any:
         return (await context.env.t.gateway(id="a.secret")).data
 
-    registry.register(OperationSpec(namespace="t", name="gateway"), gateway)
-    registry.register(OperationSpec(namespace="t", name="outer"), outer)
+    for each in (op("gateway", gateway), op("outer", outer)):
+        registry.register(each)
     with pytest.raises(CallError, match="^ACCESS_DENIED"):
         await registry.execute("t.outer", {}, OperationContext(identity=Identity("ann")))
 
@@ -136,10 +121,9 @@ async def test_a_handler_s_own_context_makes_a_nested_call(registry: OperationRe
     async def outer(input: Any, context: OperationContext) -> Any:
         return context.request_id, (await registry.execute("a.about", {}, context)).data
 
-    registry.register(OperationSpec(namespace="t", name="outer"), outer)
+    registry.register(op("outer", outer))
     request_id, nested = (await registry.execute("t.outer", {}, OperationContext(identity=Identity("ann")))).data
-    assert nested["parent"] == request_id
-    assert (nested["identity"], nested["trusted"]) == (Identity("ann"), False)
+    assert (nested["parent"], nested["identity"], nested["trusted"]) == (request_id, Identity("ann"), False)
 
 
 def test_remaining_seconds_are_never_negative() -> None:
@@ -166,7 +150,6 @@ def test_metadata_of_one_call_cannot_be_changed_into_that_of_all() -> None:
 
 async def test_a_handler_cannot_write_into_the_metadata_of_its_caller_and_of_its_other_calls() -> None:
     seen: list[dict[str, Any]] = []
-    registry = OperationRegistry()
 
     async def inner(input: Any, context: OperationContext) -> None:
         seen.append(dict(context.metadata))
@@ -174,13 +157,10 @@ async def test_a_handler_cannot_write_into_the_metadata_of_its_caller_and_of_its
 
     async def outer(input: Any, context: OperationContext) -> None:
         for _ in range(2):
-            with pytest.raises(CallError):
-                await context.env["t.inner"]()
+            await error_of(context.env["t.inner"]())
         context.metadata["tenant"] = "mine"  # type: ignore[index]  # the attempt under test
 
-    registry.register(OperationSpec(namespace="t", name="inner"), inner)
-    registry.register(OperationSpec(namespace="t", name="outer"), outer)
-    given = {"tenant": "theirs"}
+    registry, given = registry_of(inner=inner, outer=outer), {"tenant": "theirs"}
     for _ in range(2):
         with pytest.raises(CallError, match="does not support item assignment"):
             await registry.execute("t.outer", context=OperationContext(metadata=given))

@@ -15,14 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.tests.kit import giving, registry_of
 from operad import (
     CallError,
     EnvelopeKind,
     LocalResponseMeta,
     OpaqueMeta,
     OperadError,
-    OperationRegistry,
-    OperationSpec,
     ResponseEnvelope,
     is_response_envelope,
     local_envelope,
@@ -78,17 +77,10 @@ def test_the_json_form_matches_the_published_schema(envelope: ResponseEnvelope[A
 
 
 def test_names_are_camel_case_absent_values_left_out_and_the_source_first() -> None:
-    meta = PigeonMeta(1.5, [Ring("left", 1)], {"a": 1})
-    assert ResponseEnvelope(1, meta).to_wire() == {
-        "data": 1,
-        "meta": {
-            "source": "pigeon",
-            "flightTime": 1.5,
-            "rings": [{"legSide": "left", "meta": 1}],
-            "_meta": {"a": 1},
-        },
-    }
-    assert next(iter(ResponseEnvelope(1, meta).to_wire()["meta"])) == "source"
+    wire = ResponseEnvelope(1, PigeonMeta(1.5, [Ring("left", 1)], {"a": 1})).to_wire()
+    rings = [{"legSide": "left", "meta": 1}]
+    assert wire == {"data": 1, "meta": {"source": "pigeon", "flightTime": 1.5, "rings": rings, "_meta": {"a": 1}}}
+    assert next(iter(wire["meta"])) == "source"
     assert "note" in ResponseEnvelope(1, PigeonMeta(1.5, note=None)).to_wire()["meta"]
 
 
@@ -100,15 +92,11 @@ def test_a_field_s_own_wire_name_is_not_another_class_s() -> None:
 
 def test_two_meta_types_of_one_name_are_told_apart() -> None:
     def made(name: str) -> type[Any]:
-        return attrs.make_class("Meta", {f"{name}_field": attrs.field(type=int)}, (_Source,), frozen=True)
+        cls: Any = attrs.make_class("Meta", {f"{name}_field": attrs.field(type=int)}, frozen=True)
+        cls.__qualname__, cls.source = f"{name}.Meta", name
+        return cls
 
-    class _Source:
-        source = "x"
-
-    one, two = made("one"), made("two")
-    one.__qualname__, two.__qualname__ = "One.Meta", "Two.Meta"
-    one.source, two.source = "one", "two"
-    definitions = envelope_schema([EnvelopeKind("one", one), EnvelopeKind("two", two)])["$defs"]
+    definitions = envelope_schema([EnvelopeKind(name, made(name)) for name in ("one", "two")])["$defs"]
     names = [set(body.get("properties", ())) for name, body in definitions.items() if name.endswith("Meta")]
     assert {"source", "oneField", "encoding"} in names
     assert {"source", "twoField", "encoding"} in names
@@ -173,26 +161,21 @@ def test_values_of_the_strict_profile_have_a_json_form() -> None:
     assert to_json([large, (1.5, Word.C, Level.LOW)]) == f'["{large}",[1.5,"c",1]]'.encode()
 
 
-def test_what_counts_as_an_envelope() -> None:
-    local = {"data": None, "meta": {"source": "local"}}
-    assert is_response_envelope(local_envelope(1, "a.b"))
-    assert is_response_envelope(local)
-    assert is_response_envelope({"data": 1, "meta": {"source": "mcp"}})
-    assert not is_response_envelope({"data": 1, "meta": {"source": "pigeon"}})
-    assert is_response_envelope({"data": 1, "meta": {"source": "pigeon"}}, KINDS)
-    assert is_response_envelope({"data": 1, "meta": {"source": "pigeon"}}, ["pigeon"])
-    assert not is_response_envelope(local, ["pigeon"])
-    other: Any
-    for other in (
-        None,
-        1,
-        [],
-        {},
-        {"data": 1},
-        {"meta": {"source": "local"}},
-        {"data": 1, "meta": {"source": []}},
-    ):
-        assert not is_response_envelope(other)
+@pytest.mark.parametrize(
+    ("given", "kinds", "counts"),
+    [
+        (local_envelope(1, "a.b"), (), True),
+        ({"data": None, "meta": {"source": "local"}}, (), True),
+        ({"data": None, "meta": {"source": "local"}}, (["pigeon"],), False),
+        ({"data": 1, "meta": {"source": "mcp"}}, (), True),
+        ({"data": 1, "meta": {"source": "pigeon"}}, (), False),
+        ({"data": 1, "meta": {"source": "pigeon"}}, (KINDS,), True),
+        ({"data": 1, "meta": {"source": "pigeon"}}, (["pigeon"],), True),
+        *((other, (), False) for other in TABLES["what_is_no_envelope_in_form"]),
+    ],
+)
+def test_what_counts_as_an_envelope(given: Any, kinds: Any, counts: bool) -> None:
+    assert is_response_envelope(given, *kinds) is counts, "false, and not just empty"
 
 
 def test_unwrap_and_immutability() -> None:
@@ -235,9 +218,8 @@ class FlagMeta:
 @pytest.mark.parametrize("meta", [{"isError": "false"}, {"content": "abc"}, {"isError": 1}])
 def test_metadata_from_the_wire_are_checked_and_not_coerced(meta: dict[str, Any]) -> None:
     kinds = EnvelopeKinds([EnvelopeKind("flag", FlagMeta)])
-    with pytest.raises(
-        CallError, match="SERIALIZATION_ERROR: not a response envelope: meta does not fit .*FlagMeta"
-    ):
+    wrong = "SERIALIZATION_ERROR: not a response envelope: meta does not fit .*FlagMeta"
+    with pytest.raises(CallError, match=wrong):
         kinds.from_wire({"data": 1, "meta": {"source": "flag", **meta}})
     assert kinds.from_wire({"data": 1, "meta": {"source": "flag", "isError": True}}).meta == FlagMeta(True)
 
@@ -247,11 +229,6 @@ def test_an_envelope_is_as_old_as_now_or_as_it_says() -> None:
     made = local_envelope(1, "a.b").meta.timestamp
     assert before <= made <= time.time_ns() // 1_000_000
     assert local_envelope(1, "a.b", 0).meta.timestamp == 0
-
-
-@pytest.mark.parametrize("value", [{"meta": {"source": "local"}}, {"data": 1, "meta": 1}, {"data": 1, "meta": {}}])
-def test_an_object_without_data_or_source_is_false_and_not_just_empty(value: Any) -> None:
-    assert is_response_envelope(value) is False
 
 
 def test_an_envelope_of_an_unknown_kind_is_kept_as_it_came_and_warned_of_once(
@@ -326,11 +303,5 @@ async def test_a_handler_s_envelope_of_an_unknown_kind_is_passed_on_and_warned_o
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = ResponseEnvelope(1, OpaqueMeta("strange", {"source": "strange"}))
-
-    async def give(input: Any, context: Any) -> ResponseEnvelope[Any]:
-        return made
-
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="a", name="b"), give)
-    assert await registry.execute("a.b") is made
+    assert await registry_of(op=giving(made)).execute("t.op") is made
     assert "no plugin declares the envelope source 'strange'" in caplog.text

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
-from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from operad import CallError, ConfigError, Operation, OperationContext, OperationSpec
-from operad.config.file import Configuration, PluginOptions, RegistryOptions
-from operad.config.sources import SourceOptions
-from operad.context import BoundOperation
-from operad.loading.source import LoadedSource
-from operad.loading.sources import LoadedSources, SourceFailure, SourceState
-from operad.observers import CallOutcome, CallRecord, CallReport, Observers
-from operad.plugin import Capabilities, Delivery, InterceptedCall, Interceptor, SourceContext, record
-from operad.registry.views import Selection
+from operad import ConfigError, OperationContext, OperationSpec
+from operad.loading.sources import SourceFailure, SourceState
+from operad.plugin import record
+
+TABLES = json.loads(Path(__file__).with_name("records.json").read_text("utf-8"))
+
+
+GIVEN = {"SPEC": OperationSpec(namespace="a", name="b"), "CONTEXT": OperationContext()}
+
+
+def made(name: str, values: list[Any], /, **named: Any) -> Any:
+    """Return an object of a class of operad, which is named with its module."""
+    module, _, cls = name.rpartition(".")
+    given = [GIVEN.get(value, value) if isinstance(value, str) else value for value in values]
+    return getattr(import_module(f"operad.{module}"), cls)(*given, **named)
 
 
 @attrs.frozen
@@ -116,79 +122,30 @@ def test_equality_and_text_of_its_own_stay() -> None:
     assert Named("a") == "a"
 
 
-SPEC = OperationSpec(namespace="a", name="b")
-Cases = dict[str, list[tuple[Callable[..., Any], list[Any], Any]]]
 """By module: a class or a partial of one, positional arguments, and what else a test needs."""
-RECORD = ["1", None, "a.b", None, None, 0.0]
-
-KEYWORDS_ONLY: Cases = {
-    "config.file": [(PluginOptions, [["a"]], ()), (RegistryOptions, ["cast"], ())],
-    "config.sources": [(SourceOptions, ["a"], ())],
-    "loading.sources": [(SourceState, ["a", "openapi", "loaded"], ())],
-    "operations": [(OperationSpec, ["a", "b"], ()), (Operation, [SPEC, None, None, None, None, None], ())],
-    "registry.views": [(Selection, ["*"], ())],
-    "sources": [(SourceContext, [None], ())],
-    "transports": [(Capabilities, [1], ())],
-}
 
 
-@pytest.mark.parametrize("module", KEYWORDS_ONLY)
-def test_what_has_many_options_takes_them_by_keyword_only(module: str) -> None:
-    for cls, values, _ in KEYWORDS_ONLY[module]:
-        with pytest.raises(TypeError, match="positional argument"):
-            cls(*values)
+@pytest.mark.parametrize(("name", "values"), TABLES["keyword_only"])
+def test_what_has_many_options_takes_them_by_keyword_only(name: str, values: list[Any]) -> None:
+    with pytest.raises(TypeError, match="positional argument"):
+        made(name, values)
 
 
-HIDDEN: Cases = {
-    "config.file": [(Configuration, [Path("/x")], "tables folders lines")],
-    "context": [
-        (OperationContext, [], "registry client worker watch credentials state"),
-        (partial(BoundOperation, id="a.b"), [], "env"),
-    ],
-    "loading.source": [(LoadedSource, [1, "owner", 3, 4, 5, 6], "again")],
-    "loading.sources": [
-        (LoadedSources, [1, 2, 3], "registry"),
-        (SourceFailure, ["a", ConfigError("e")], "again"),
-        (partial(SourceState, name="a", type="t", status="loaded"), [], "session"),
-    ],
-    "observers": [(CallRecord, RECORD, "input")],
-    "operations": [(Operation, [SPEC, None], "signature pages stream chunks method")],
-    "registry.interceptors": [(InterceptedCall, [SPEC, None, OperationContext()], "_checked")],
-    "sources": [(partial(SourceContext, plugins=None), [], "registry")],
-}
+@pytest.mark.parametrize(("name", "values", "named", "hidden"), TABLES["hidden"])
+def test_what_may_be_secret_or_endless_is_not_shown(
+    name: str, values: list[Any], named: dict[str, Any], hidden: str
+) -> None:
+    shown = repr(made(name, values, **named, **dict.fromkeys(hidden.split(), "s3cr3t")))
+    assert re.search(r"\b[A-Z]\w+", shown)
+    assert "s3cr3t" not in shown
 
 
-@pytest.mark.parametrize("module", HIDDEN)
-def test_what_may_be_secret_or_endless_is_not_shown(module: str) -> None:
-    for cls, values, hidden in HIDDEN[module]:
-        shown = repr(cls(*values, **dict.fromkeys(hidden.split(), "s3cr3t")))
-        assert re.search(r"\b[A-Z]\w+", shown)
-        assert "s3cr3t" not in shown
+@pytest.mark.parametrize(("name", "values"), TABLES["equal_to_itself_alone"])
+def test_what_is_one_call_or_one_function_is_equal_to_itself_alone(name: str, values: list[Any]) -> None:
+    assert len({made(name, values), made(name, values)}) == 2
 
 
-ITSELF_ALONE: Cases = {
-    "loading.source": [(LoadedSource, [1, "owner", 3, 4, 5, 6], ())],
-    "loading.sources": [(LoadedSources, [1, 2, 3], ())],
-    "context": [(OperationContext, [], ()), (BoundOperation, ["env", "a.b"], ())],
-    "observers": [
-        (CallRecord, RECORD, ()),
-        (CallReport, ["log"], ()),
-        (CallOutcome, [1.0], ()),
-        (Observers, [], ()),
-    ],
-    "operations": [(Operation, [SPEC, None], ())],
-    "registry.interceptors": [(InterceptedCall, [SPEC, None, None, "c"], ()), (Interceptor, [], ())],
-}
-
-
-@pytest.mark.parametrize("module", ITSELF_ALONE)
-def test_what_is_one_call_or_one_function_is_equal_to_itself_alone(module: str) -> None:
-    for cls, values, _ in ITSELF_ALONE[module]:
-        assert len({cls(*values), cls(*values)}) == 2
-
-
-@pytest.mark.parametrize("module", ["loading.sources"])
-def test_sources_in_the_same_state_are_equal_whatever_their_sessions(module: str) -> None:
+def test_sources_in_the_same_state_are_equal_whatever_their_sessions() -> None:
     state = SourceState(name="a", type="t", status="loaded", session=1)
     assert state == attrs.evolve(state, session=2)
     error = ConfigError("e")
@@ -196,37 +153,10 @@ def test_sources_in_the_same_state_are_equal_whatever_their_sessions(module: str
     assert state.operations == 0
 
 
-FLAGS = "balances redelivers detects_no_responders detects_peer_loss authenticates_peer same_process stores"
-DEFAULTS: Cases = {
-    "config.file": [
-        (PluginOptions, [], {"strict": False}),
-        (RegistryOptions, [], {"normalize": "cast", "on_mismatch": "warn", "max_threads": 32}),
-    ],
-    "config.sources": [(SourceOptions, [], {"trusted": False, "exclusive": False})],
-    "context": [(OperationContext, [], {"trusted": False})],
-    "errors": [(CallError, ["E"], {"undeclared": False, "forwarded": False})],
-    "observers": [
-        (CallRecord, RECORD, {"is_stream": False, "is_outgoing": False}),
-        (CallOutcome, [1.0], {"items": 1}),
-    ],
-    "operations": [
-        (
-            partial(OperationSpec, namespace="a", name="b"),
-            [],
-            {"deprecated": False, "idempotent": False, "unchecked_patterns": False},
-        )
-    ],
-    "registry.interceptors": [(Interceptor, [], {"match": ("*",), "order": 0})],
-    "sources": [(partial(SourceContext, plugins=None), [], {"trusted": False})],
-    "transports": [
-        (Capabilities, [], dict.fromkeys(FLAGS.split(), False)),
-        (Delivery, [], {"redelivered": False}),
-    ],
-}
-
-
-@pytest.mark.parametrize("module", DEFAULTS)
-def test_the_defaults_are_the_safe_ones(module: str) -> None:
-    for cls, values, defaults in DEFAULTS[module]:
-        made = cls(*values)
-        assert {name: getattr(made, name) for name in defaults} == defaults
+@pytest.mark.parametrize(("name", "values", "named", "defaults"), TABLES["defaults"])
+def test_the_defaults_are_the_safe_ones(
+    name: str, values: list[Any], named: dict[str, Any], defaults: dict[str, Any]
+) -> None:
+    one = made(name, values, **named)
+    found = {name: getattr(one, name) for name in defaults}
+    assert {name: list(it) if isinstance(it, tuple) else it for name, it in found.items()} == defaults
