@@ -31,8 +31,7 @@ ANN = Identity("ann", ["read", "write"], {"doc:1": ["edit"]})
 
 @pytest.fixture
 def keys(server: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    private, public = server.key_pair("k1")
-    return private, public
+    return server.key_pair("k1")
 
 
 def verifier(keys: Any, **options: Any) -> JWTDelegation:

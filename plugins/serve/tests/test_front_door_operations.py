@@ -181,15 +181,10 @@ async def test_health_names_failed_sources_and_is_not_ready_if_all_failed(
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> TLSFiles:
     """A certificate for 127.0.0.1 that signs itself."""
     folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
-            "-keyout", folder / "key.pem", "-out", folder / "cert.pem",
-        ],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
+    key = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", folder / "key.pem", "-out", folder / "cert.pem"]
+    subprocess.run(["openssl", *key.split(), *name, *files], check=True, capture_output=True)
     return TLSFiles(folder / "cert.pem", folder / "key.pem")
 
 

@@ -102,19 +102,10 @@ async def same(input: Any, context: OperationContext) -> Any:
     return input
 
 
-ERRORS = (
-    ErrorDefinition("GONE", "It is gone.", {"type": "object"}, 410),
-    ErrorDefinition("MOVED", "", {}, 410),
-    ErrorDefinition("ODD", "Not an error.", {}, 302),
-    ErrorDefinition("LAST", "The last one.", {}, 599),
-    ErrorDefinition("FIRST", "The first one.", {}, 400),
-    ErrorDefinition("BEYOND", "No status.", {}, 600),
-    ErrorDefinition("EXECUTION_ERROR", "An upstream's.", {}, 503),
-    ErrorDefinition("PLAIN", "Without a status.", {}),
-)
 RICH = OperationSpec(
     namespace="a", name="rich", type="query", title="Rich", description="Long.", deprecated=True, idempotent=True,
-    tags=("a", "b"), version="2.0.0", access_control=AccessControl(required_scopes=("x",)), error_schemas=ERRORS,
+    tags=("a", "b"), version="2.0.0", access_control=AccessControl(required_scopes=("x",)),
+    error_schemas=[ErrorDefinition(*each) for each in TABLES["declared errors"]],
 )  # fmt: skip
 
 
