@@ -18,27 +18,7 @@ from operad_testing import (
     SourceCapabilities,
     SourceConformance,
 )
-from plugins.openapi.tests.making import answers, body, path_parameter
-
-BIRD = {"type": "object", "properties": {"ring": {"type": "string"}, "feathers": {"type": "integer"}}}
-DOCUMENT: dict[str, Any] = {
-    "openapi": "3.1.0",
-    "info": {"title": "Loft", "version": "1"},
-    "paths": {
-        "/birds/{ring}": {
-            "get": {"operationId": "getBird", "parameters": [path_parameter("ring")], "responses": answers(BIRD)}
-        },
-        "/birds": {
-            "post": {
-                "operationId": "addBird",
-                "responses": answers(BIRD),
-                **body(BIRD),
-            }
-        },
-        "/watch": {"get": {"operationId": "watch", "responses": answers(BIRD, "text/event-stream")}},
-        "/slow": {"get": {"operationId": "slow", "responses": answers({})}},
-    },
-}
+from plugins.openapi.tests.data import DOCUMENTS
 
 
 async def bird(request: web.Request) -> web.Response:
@@ -94,7 +74,7 @@ class TestOpenAPI(SourceConformance):
     @asynccontextmanager
     async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
         async with loft() as url:
-            yield {"spec": DOCUMENT, "base_url": url, "auth": {"type": "bearer", "token": "s3cret"}}
+            yield {"spec": DOCUMENTS["loft"], "base_url": url, "auth": {"type": "bearer", "token": "s3cret"}}
 
 
 class TestHTTPEnvelope(EnvelopeKindConformance):

@@ -8,6 +8,8 @@ from aiohttp import web
 from operad import CallError, ConfigError
 from operad_openapi import HTTPServiceConfig, Pagination, http_envelope, paginate
 from operad_openapi.pagination import next_link
+from plugins.openapi.tests.data import TABLES
+from plugins.openapi.tests.handlers import replying
 from plugins.openapi.tests.making import answers, body, parameter, path_parameter
 
 
@@ -74,25 +76,8 @@ async def test_a_link_keeps_what_it_repeats_and_reads_what_it_changes_by_its_sch
         page = int(request.query.get("page", "1"))
         return following(None if page == 3 else f"https://elsewhere.test/y?{links[page - 1]}", [page])
 
-    parameters = [
-        parameter("page", "query", {"type": "integer"}),
-        parameter("archived", "query", {"type": "boolean"}),
-        parameter("q", "query", {"type": "string"}),
-        parameter("milestone", "query", {"anyOf": [{"type": "string", "enum": ["*"]}, {"type": "integer"}]}),
-        parameter("ids", "query", {"type": "array", "items": {"type": "integer"}}),
-        parameter("tags", "query", {"type": "array", "items": {"type": "string"}}, explode=False),
-        parameter(
-            "filter", "query", {"type": "object", "properties": {"x": {"type": "integer"}}}, style="deepObject"
-        ),
-        parameter("ratio", "query", {"type": "number"}),
-        parameter("id", "query", {"type": "integer"}),
-        path_parameter("id"),
-    ]
+    parameters, first = TABLES["a listing of many parameters"]
     await load(handler, {"get /x/{id}": {"operationId": "x", "parameters": parameters}})
-    first = {
-        "id__path": "p", "id__query": 7, "archived": True, "q": "2024", "milestone": 1, "ids": [1, 2],
-        "tags": ["a", "b"], "filter": {"x": 5}, "ratio": 1.5,
-    }  # fmt: skip
     assert [page.data async for page in registry.paginate("api.x", first)] == [[1], [2], [3]]
     second, third = (sorted(request.rel_url.raw_query_string.split("&")) for request in requests[1:])
     assert second == sorted(links[0].replace("%2C", ",").split("&"))
@@ -115,11 +100,8 @@ async def test_a_link_that_is_no_url_is_an_error_and_not_the_end(load, registry)
             await anext(pages)
 
 
-LISTING = {
-    "operationId": "x",
-    "parameters": [parameter(name, schema={"type": "integer"}) for name in ("offset", "limit", "page")],
-}
-LISTING["parameters"].append(parameter("cursor"))
+NUMBERS = [parameter(name, schema={"type": "integer"}) for name in ("offset", "limit", "page")]
+LISTING = {"operationId": "x", "parameters": [*NUMBERS, parameter("cursor")]}
 PER_PAGE = 2
 ALL = list(range(5))
 
@@ -137,23 +119,10 @@ async def listing(request):
         "has_more": not is_last,
         "rows": [{"id": item + 1} for item in items],
     }
-    headers = {} if is_last else {"X-Next": str(following)}
-    return web.json_response(body, headers=headers)
+    return web.json_response(body, headers={} if is_last else {"X-Next": str(following)})
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"cursor": "meta.next", "parameter": "cursor", "items": "items"},
-        {"cursor": "rows.-1.id", "parameter": "cursor", "more": "has_more", "items": "items"},
-        {"cursor": "header:x-next", "parameter": "cursor", "items": "items"},
-        {"next": "links.next", "items": "items"},
-        {"offset": "offset", "items": "items"},
-        {"page": "page", "items": "items"},
-        {"page": "page", "pages": "meta.pages", "items": "items"},
-    ],
-    ids=lambda rule: "-".join(rule),
-)
+@pytest.mark.parametrize("rule", TABLES["rules of pages"], ids=lambda rule: "-".join(rule))
 async def test_the_configuration_says_how_to_go_on(load, registry, rule):
     await load(listing, {"get /x": LISTING}, pagination={"x": rule})
     assert [item async for item in registry.paginate("api.x", items=True)] == ALL
@@ -194,13 +163,9 @@ def test_a_rule_that_contradicts_itself_is_refused(rule):
 
 
 async def test_a_download_comes_through_the_registry_with_input_checked(load, registry):
-    octets = "application/octet-stream"
-    operation = {
-        "operationId": "f",
-        "responses": answers({}, octets),
-        "parameters": [path_parameter("id", {"type": "integer"})],
-    }
-    await load(lambda request: web.Response(body=b"x" * 300_000, content_type=octets), {"get /f/{id}": operation})
+    octets, parameters = "application/octet-stream", [path_parameter("id", {"type": "integer"})]
+    operation = {"operationId": "f", "responses": answers({}, octets), "parameters": parameters}
+    await load(replying(b"x" * 300_000, octets), {"get /f/{id}": operation})
     pieces = [piece async for piece in registry.download("api.f", {"id": 1})]
     assert sum(map(len, pieces)) == 300_000
     assert len(pieces) > 1

@@ -9,6 +9,7 @@ from operad import OperationContext, OperationRegistry, load_plugins
 from operad_openapi._http.progress import Progress
 from operad_testing import CallLog
 from plugins.openapi.tests.data import GET
+from plugins.openapi.tests.handlers import replying
 from plugins.openapi.tests.making import api
 
 BINARY = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
@@ -75,8 +76,7 @@ async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_
 
 async def test_a_compressed_body_tells_how_much_of_it_came(serve):
     body = gzip.compress(bytes(range(256)) * 16 * 1024, 0)
-    base = await serve(lambda request: web.Response(body=body, headers={"Content-Encoding": "gzip"}))
-    registry, log = await observed(base, FILES)
+    registry, log = await observed(await serve(replying(body, Content_Encoding="gzip")), FILES)
     async with registry:
         assert len((await registry.execute("api.down")).data) == 4 * MIB
     assert log.reported[-1][1].progress == log.reported[-1][1].total == len(body)
@@ -95,7 +95,7 @@ async def test_of_small_bodies_nothing_is_told(serve):
 
 
 async def test_the_context_of_a_trace_goes_to_the_api_and_what_is_malformed_does_not(serve, requests):
-    registry, _ = await observed(await serve(lambda request: web.json_response(1)))
+    registry, _ = await observed(await serve(replying()))
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     given = {"traceparent": parent, "tracestate": "a=1", "baggage": "user=al%20ice;p,shop=" + "7" * 8_000}
     broken = {"traceparent": parent + "x", "tracestate": "a=1", "baggage": "k=v\r\nEvil: 1"}
@@ -108,14 +108,10 @@ async def test_the_context_of_a_trace_goes_to_the_api_and_what_is_malformed_does
 
 @pytest.mark.parametrize(
     ("total", "pieces", "told"),
-    [
-        (None, [MIB - 1, 1, MIB, 1], [MIB, 2 * MIB]),
-        (None, [MIB // 2], []),
-        (MIB - 1, [MIB - 1], []),
-        (MIB, [MIB // 4 - 1, 1, MIB // 2, MIB // 4 - 1, 1], [MIB // 4, 3 * MIB // 4, MIB]),
-        (200 * MIB, [2 * MIB - 1, 1, MIB, MIB], [2 * MIB, 4 * MIB]),
-    ],
-)
+    [(None, [MIB - 1, 1, MIB, 1], [MIB, 2 * MIB]), (None, [MIB // 2], []), (MIB - 1, [MIB - 1], []),
+     (MIB, [MIB // 4 - 1, 1, MIB // 2, MIB // 4 - 1, 1], [MIB // 4, 3 * MIB // 4, MIB]),
+     (200 * MIB, [2 * MIB - 1, 1, MIB, MIB], [2 * MIB, 4 * MIB])],
+)  # fmt: skip
 def test_progress_is_told_for_each_step_of_a_large_body_and_its_end(total, pieces, told):
     seen = []
     progress = Progress(lambda kind, **more: seen.append((kind, more)), "upload", total)
