@@ -1,5 +1,7 @@
 """What the tests of this folder share: documents and parts of them, and the operations that they become."""
 
+import json
+
 from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file
 from plugins.openapi.tests.data import JSON, NOWHERE, TEXT
 
@@ -23,6 +25,13 @@ def api(paths, version="3.1.0", **more):
         item = document["paths"].setdefault(path, {})
         item[method] = {"responses": JSON_OK, **operation}
     return document
+
+
+def large(document):
+    """The document with a description that makes its JSON 256 KiB: no more is needed to treat it as a large one."""
+    found = {**document, "info": {**document["info"], "description": ""}}
+    found["info"]["description"] = "x" * (256 * 1024 - len(json.dumps(found)))
+    return found
 
 
 def parameter(name, location="query", schema=None, **more):

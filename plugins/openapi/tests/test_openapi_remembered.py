@@ -13,11 +13,9 @@ import pytest
 from operad import OperationRegistry, Plugins
 from operad_openapi import _loading, _remembered, plugin
 from plugins.openapi.tests.data import DOCUMENTS
+from plugins.openapi.tests.making import large
 
-DOCUMENT: dict[str, Any] = {
-    **DOCUMENTS["shop"],
-    "info": {"title": "Shop", "version": "1", "description": "x" * 300_000},
-}
+DOCUMENT: dict[str, Any] = large(DOCUMENTS["shop"])
 
 
 @pytest.fixture
@@ -110,6 +108,14 @@ async def test_a_document_of_just_now_is_not_remembered(place: Path, monkeypatch
 
 async def test_a_small_document_is_not_remembered(place: Path) -> None:
     write({**DOCUMENT, "info": {"title": "", "version": ""}})
+    await specs("shop.items/get")
+    assert kept() == []
+
+
+async def test_more_of_a_document_than_a_mebibyte_is_not_remembered(place: Path) -> None:
+    document = json.loads(json.dumps(DOCUMENT))
+    document["paths"]["/items/{id}"]["get"]["description"] = "x" * 787_000
+    write(document)
     await specs("shop.items/get")
     assert kept() == []
 
