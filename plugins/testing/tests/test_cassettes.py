@@ -42,10 +42,13 @@ def live() -> OperationRegistry:
     return registry
 
 
-async def test_a_recording_is_played_back_without_calling_anything(
-    live: OperationRegistry, tmp_path: Path
-) -> None:
-    path = tmp_path / "tapes" / "pets.json"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a cassette is written, in a folder that does not exist yet."""
+    return tmp_path / "tapes" / "pets.json"
+
+
+async def test_a_recording_is_played_back_without_calling_anything(live: OperationRegistry, path: Path) -> None:
     with cassette(path, live) as tape:
         first = await live.execute("pets.get", {"id": 1})
         items = [envelope.data async for envelope in live.subscribe("pets.feed", {"n": 3})]
@@ -70,8 +73,7 @@ async def test_a_recording_is_played_back_without_calling_anything(
     assert len(empty) == 0
 
 
-async def test_a_call_that_is_not_recorded_shows_the_nearest_one(live: OperationRegistry, tmp_path: Path) -> None:
-    path = tmp_path / "pets.json"
+async def test_a_call_that_is_not_recorded_shows_the_nearest_one(live: OperationRegistry, path: Path) -> None:
     with cassette(path, live):
         await live.execute("pets.get", {"id": 1, "name": "Rex", "tags": ["a"]})
         await live.execute("pets.get", {"id": 900})
@@ -88,9 +90,8 @@ async def test_a_call_that_is_not_recorded_shows_the_nearest_one(live: Operation
 
 
 async def test_repeated_calls_are_played_in_their_order_and_the_last_stays(
-    live: OperationRegistry, tmp_path: Path
+    live: OperationRegistry, path: Path
 ) -> None:
-    path = tmp_path / "pets.json"
     with cassette(path, live):
         recorded = [(await live.execute("pets.get", {"id": 1})).data["run"] for _ in range(2)]
     with cassette(path, live):
@@ -99,9 +100,8 @@ async def test_repeated_calls_are_played_in_their_order_and_the_last_stays(
 
 
 async def test_secrets_are_not_written_and_calls_are_found_all_the_same(
-    live: OperationRegistry, tmp_path: Path
+    live: OperationRegistry, path: Path
 ) -> None:
-    path = tmp_path / "pets.json"
     call = {"id": 1, "Password": "hunter2", "key": "k-47-elf", "headers": {"Authorization": "Bearer x-47-elf-y"}}
     with cassette(path, live, secrets=["47-elf"]):
         await live.execute("pets.get", call)
@@ -114,7 +114,7 @@ async def test_secrets_are_not_written_and_calls_are_found_all_the_same(
     assert answer.data["note"] == "key k-[redacted]"
 
 
-async def test_what_is_written_for_a_secret_can_be_played_and_no_other_field_repeats_it(tmp_path: Path) -> None:
+async def test_what_is_written_for_a_secret_can_be_played_and_no_other_field_repeats_it(path: Path) -> None:
     key = "k-SECRET-1"
     wires: list[dict[str, Any]] = [
         {"set-cookie": ["a=1", "b=2"], "token_count": 7, "tokens": {"left": 1.5, "of": key, "is": True}},
@@ -142,7 +142,6 @@ async def test_what_is_written_for_a_secret_can_be_played_and_no_other_field_rep
         registry.register(spec, answer)
         return registry
 
-    path = tmp_path / "s.json"
     calls = [{"n": n, "api_key": key, "about": f"for {key}"} for n in range(len(wires))]
     live = served()
     with cassette(path, live, secrets=["as k-SECRET-1"]):
@@ -166,8 +165,7 @@ async def test_what_is_written_for_a_secret_can_be_played_and_no_other_field_rep
     assert played[1]["url"] == "https://x.test/a?API_KEY=[redacted]&city=Bonn#x"
 
 
-async def test_modes_say_what_is_recorded(live: OperationRegistry, tmp_path: Path) -> None:
-    path = tmp_path / "pets.json"
+async def test_modes_say_what_is_recorded(live: OperationRegistry, path: Path) -> None:
     with pytest.raises(ConfigError, match="the cassette does not exist"):
         cassette(path, live, mode="replay")
     with cassette(path, live):
@@ -189,21 +187,18 @@ async def test_modes_say_what_is_recorded(live: OperationRegistry, tmp_path: Pat
         ):
             cassette(path, live)
     with pytest.raises(ConfigError, match="is not a readable cassette: Is a directory"):
-        cassette(tmp_path, live)
+        cassette(path.parent, live)
 
 
-async def test_a_cassette_that_is_put_in_twice_records_each_call_once(
-    live: OperationRegistry, tmp_path: Path
-) -> None:
-    with cassette(tmp_path / "tape.json", live) as tape, tape:
+async def test_a_cassette_that_is_put_in_twice_records_each_call_once(live: OperationRegistry, path: Path) -> None:
+    with cassette(path, live) as tape, tape:
         await live.execute("pets.get", {"id": 1})
-    assert len(json.loads((tmp_path / "tape.json").read_text())["calls"]) == tape.recorded == 1
+    assert len(json.loads(path.read_text())["calls"]) == tape.recorded == 1
 
 
 async def test_a_stream_that_breaks_or_is_left_is_recorded_as_far_as_it_came(
-    live: OperationRegistry, tmp_path: Path
+    live: OperationRegistry, path: Path
 ) -> None:
-    path = tmp_path / "pets.json"
     with cassette(path, live):
         with pytest.raises(CallError):
             [item async for item in live.subscribe("pets.feed", {"n": 2, "breaks": True})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -225,30 +226,7 @@ def test_a_source_that_behaves_passes(test: str) -> None:
     getattr(PigeonSuite(), test)()
 
 
-SOURCE_FAULTS = {
-    "broken schema": "test_published_schemas_are_valid_by_their_meta_schema",
-    "too many at once": "test_many_calls_at_once_all_answer",
-    "cut off": "test_a_large_answer_arrives_whole",
-    "no output schema": "test_an_answer_off_its_schema_is_passed_on_with_a_warning",
-    "stays away": "test_calls_work_again_after_a_restart",
-    "no description": "test_a_plugin_offers_the_source",
-    "loads anything": "test_broken_options_are_refused_with_a_reason",
-    "logs the token": "test_secrets_are_not_shown",
-    "own namespace": "test_operations_load_into_the_namespace",
-    "no operations": "test_operations_load_into_the_namespace",
-    "leaves a task": "test_closing_twice_is_harmless",
-    "close raises twice": "test_closing_twice_is_harmless",
-    "no envelope": "test_a_call_answers_an_envelope",
-    "wrong data": "test_calls_run_side_by_side",
-    "accepts anything": "test_invalid_input_is_refused",
-    "no error": "test_a_failing_call_raises_its_code",
-    "silent error": "test_a_failing_call_raises_its_code",
-    "error envelope looks fine": "test_an_error_envelope_is_known_as_one",
-    "not slow": "test_a_deadline_ends_a_call",
-    "broken after a cancellation": "test_a_cancelled_call_ends",
-    "wrong items": "test_a_subscription_yields_envelopes",
-    "does not follow": "test_operations_follow_changes",
-}
+SOURCE_FAULTS = json.loads(Path(__file__).with_name("source_faults.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("fault", SOURCE_FAULTS)
