@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from operad import OperationRegistry
 from operad_cli.running.opening import open_registry
+from plugins.cli.tests.conftest import configure
 
 OFFERS = """
 import attrs
@@ -53,7 +55,7 @@ Install = Callable[[str, str], Path]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Install distributions into a folder, with a cache of their own. Other distributions cannot be seen."""
+    """Install distributions beside the plugin lone, with a cache of their own. Others cannot be seen."""
     place, modules = tmp_path / "site", set(sys.modules)
     place.mkdir()
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a folder that it was written into has changed
@@ -68,11 +70,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         file = place / f"{name}_module.py"
         file.write_text(dedent(code.format(name=name)))
         info = place / f"{name}-1.dist-info"
-        info.mkdir()
+        info.mkdir(exist_ok=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (info / "entry_points.txt").write_text(f"[operad]\n{name} = {name}_module\n")
         return file
 
+    make("lone", OFFERS)
     yield make
     for module in set(sys.modules) - modules:
         del sys.modules[module]
@@ -82,14 +85,10 @@ def imported() -> set[str]:
     return {name for name in sys.modules if name.endswith("_module") and name[:-7] in ("lone", "other", "seen")}
 
 
-def forget() -> None:
-    for name in imported():
-        del sys.modules[name]
-
-
 async def opened(operation: str | None = "lone.x") -> OperationRegistry:
     """Return the registry as a command for one operation opened it; None: for all operations."""
-    forget()
+    for name in imported():
+        del sys.modules[name]
     async with open_registry(None, operation) as registry:
         return registry
 
@@ -104,7 +103,6 @@ def cache_file(tmp_path: Path) -> Path:
 
 
 async def test_the_first_command_imports_all_plugins_and_the_next_one_those_it_needs(install: Install) -> None:
-    install("lone", OFFERS)
     install("other", OFFERS)
     await opened()
     assert imported() == {"lone_module", "other_module"}
@@ -113,15 +111,25 @@ async def test_the_first_command_imports_all_plugins_and_the_next_one_those_it_n
     assert registry.failures == []
 
 
-async def test_a_command_for_all_operations_imports_all_plugins(install: Install) -> None:
-    install("lone", OFFERS)
-    install("other", OFFERS)
+@pytest.mark.parametrize(
+    ("name", "code", "operation", "found"),
+    [
+        pytest.param("other", OFFERS, None, "loaded", id="a command for all operations imports all"),
+        pytest.param(
+            "other", OFFERS.replace('"{name}"', '"lone"'), "lone.x", "conflict", id="one name, two plugins"
+        ),
+        pytest.param("seen", "raise RuntimeError('no')", "lone.x", "failed", id="a plugin that fails is reported"),
+    ],
+)
+async def test_each_command_finds_the_same(
+    install: Install, name: str, code: str, operation: str | None, found: str
+) -> None:
+    install(name, code)
     for _ in range(2):
-        assert status(await opened(None)) == {"lone": "loaded", "other": "loaded"}
+        assert status(await opened(operation)) == {"lone": "loaded", name: found}
 
 
 async def test_a_plugin_that_sees_calls_is_always_loaded(install: Install) -> None:
-    install("lone", OFFERS)
     install("seen", OBSERVES)
     await opened()
     registry = await opened("nothing.x")
@@ -139,43 +147,31 @@ async def test_the_envelope_kind_of_a_plugin_comes_with_its_source(install: Inst
 
 
 async def test_a_plugin_that_was_installed_since_is_found(install: Install) -> None:
-    install("lone", OFFERS)
     await opened()
     install("seen", OBSERVES)
     assert status(await opened()) == {"lone": "loaded", "seen": "loaded"}
 
 
 async def test_a_plugin_that_was_removed_since_is_missed(install: Install, tmp_path: Path) -> None:
-    install("lone", OFFERS)
     await opened()
     shutil.rmtree(tmp_path / "site" / "lone-1.dist-info")
     assert [failure.name for failure in (await opened()).failures] == ["lone"]
 
 
 async def test_a_plugin_whose_module_changed_is_looked_at_again(install: Install) -> None:
-    install("lone", OFFERS)
     file = install("other", OFFERS)
     await opened()
     file.write_text(OFFERS.format(name="other") + OBSERVES)
     assert (await opened()).plugins.observers()
 
 
-async def test_of_two_plugins_that_claim_one_name_the_same_one_has_it_each_time(install: Install) -> None:
-    install("lone", OFFERS)
-    install("other", OFFERS.replace('"{name}"', '"lone"'))
-    for _ in range(2):
-        assert status(await opened()) == {"lone": "loaded", "other": "conflict"}
-
-
 async def test_chosen_plugins_are_loaded_as_chosen(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    install("lone", OFFERS)
     install("seen", OBSERVES)
     await opened()
     monkeypatch.setenv("OPERAD_DISABLE_PLUGINS", "seen")
     assert status(await opened()) == {"lone": "loaded", "seen": "disabled"}
     monkeypatch.delenv("OPERAD_DISABLE_PLUGINS")
-    with Path("operad.toml").open("a") as file:
-        file.write('[plugins]\ndisable = ["seen"]\n')
+    configure('[plugins]\ndisable = ["seen"]\n')
     assert status(await opened()) == {"lone": "loaded", "seen": "disabled"}
 
 
@@ -189,37 +185,24 @@ async def test_a_plugin_that_breaks_when_it_is_needed_is_the_reason_why_its_sour
     assert "a_helper" in str(failure.error)
 
 
-async def test_a_plugin_that_fails_is_reported_each_time(install: Install) -> None:
-    install("lone", OFFERS)
-    install("seen", "raise RuntimeError('no')")
-    for _ in range(2):
-        assert status(await opened())["seen"] == "failed"
+BROKEN = [b"", b"{", b"[]", b"null", b'{"slot": 1, "key": 1, "value": [1]}', b"[" * 9_999]
+OTHER_FORMS = [{"value": value} for value in ([1], [{}], "text", [{"file": 1, "stamp": None}])]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b'{"slot": 1, "key": 1, "value": [1]}', b"[" * 9_999]
-)
-async def test_a_broken_cache_is_made_again(install: Install, tmp_path: Path, content: bytes) -> None:
-    install("lone", OFFERS)
+@pytest.mark.parametrize("content", [*BROKEN, *OTHER_FORMS])
+async def test_a_cache_that_is_broken_or_of_another_form_is_made_again(
+    install: Install, tmp_path: Path, content: Any
+) -> None:
     await opened()
     file = cache_file(tmp_path)
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(file.read_bytes()), **content}).encode()
     file.write_bytes(content)
     assert (await opened()).failures == []
     assert json.loads(file.read_bytes())["value"][0]["name"] == "lone"
 
 
-@pytest.mark.parametrize("value", [[1], [{}], "text", [{"file": 1, "stamp": None}]])
-async def test_a_cache_of_another_form_is_made_again(install: Install, tmp_path: Path, value: object) -> None:
-    install("lone", OFFERS)
-    await opened()
-    file = cache_file(tmp_path)
-    file.write_text(json.dumps({**json.loads(file.read_bytes()), "value": value}))
-    assert (await opened()).failures == []
-    assert json.loads(file.read_bytes())["value"][0]["name"] == "lone"
-
-
 async def test_a_cache_that_others_can_write_is_not_believed(install: Install, tmp_path: Path) -> None:
-    install("lone", OFFERS)
     await opened()
     file = cache_file(tmp_path)
     assert file.stat().st_mode & 0o077 == 0

@@ -88,14 +88,18 @@ async def main(registry: Registry) -> None:
 """
 
 
+def mistakes(*files: str) -> set[str]:
+    """The lines of files in which mypy finds an error: FILE:LINE."""
+    command = [sys.executable, "-m", "mypy", "--strict", *files]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {line.partition(": error:")[0] for line in checked.stdout.splitlines() if ": error:" in line}
+
+
 def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(run: Run) -> None:
     assert run("stubs", "shop_types") == (0, "shop_types: 4 operations in 1 namespace\n", "")
     Path("right.py").write_text(RIGHT)
     Path("wrong.py").write_text(WRONG)
-    command = [sys.executable, "-m", "mypy", "--strict", "right.py", "wrong.py"]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = [line for line in checked.stdout.splitlines() if ": error:" in line]
-    assert {line.rpartition(": error:")[0] for line in lines} == {f"wrong.py:{n}" for n in range(6, 13)}, checked
+    assert mistakes("right.py", "wrong.py") == {f"wrong.py:{n}" for n in range(6, 13)}
 
 
 def test_what_is_checked_runs_by_the_same_names(run: Run) -> None:
@@ -217,9 +221,7 @@ def test_a_type_checker_takes_all_of_githubs_operations(run: Run) -> None:
         "        print(issue['number'] + 1)\n"
         "    await github.issues_list_for_repo(owner='o', repo='r', state='opne')\n"
     )
-    command = [sys.executable, "-m", "mypy", "--strict", "use.py", "github_types/github.pyi"]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert [line.split(":")[:2] for line in checked.stdout.splitlines() if ": error:" in line] == [["use.py", "7"]]
+    assert mistakes("use.py", "github_types/github.pyi") == {"use.py:7"}
     if not PYRIGHT.is_file():
         pytest.skip(f"pyright's part needs it: npm install --prefix {PYRIGHT.parents[2]}")
     Path("pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "include": ["use.py", "github_types"]}')
