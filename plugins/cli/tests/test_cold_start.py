@@ -104,25 +104,24 @@ def distributions(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("operad_") and "." not in name}
 
 
-def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(process: Process) -> None:
-    done = process("call shop.price book=x", TELLING)
+@pytest.mark.parametrize(
+    ("words", "plugin", "absent"),
+    [
+        ("call shop.price book=x", "operad_scanner", {"cattrs", "aiohttp"}),
+        ("call api.root", "operad_openapi", {"yaml", "jsonschema"}),  # no server is there
+    ],
+)
+def test_a_call_imports_no_client_that_it_does_not_need_and_no_other_plugin(
+    process: Process, words: str, plugin: str, absent: set[str]
+) -> None:
+    pytest.importorskip(plugin)
+    done = process(words, TELLING)
     names = imported(done)
-    assert done.returncode == 0
-    assert names & {"rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
+    assert done.returncode == int("aiohttp" in names) == int(plugin == "operad_openapi")
+    assert names & {"rich", "mcp", "nats", "redis", "opentelemetry", *absent} == set()
     assert distributions(names) <= {
-        "operad_auth", "operad_calls", "operad_cli", "operad_opentelemetry", "operad_rules", "operad_scanner",
-        "operad_schema", "operad_search",
-    }  # fmt: skip
-
-
-def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(process: Process) -> None:
-    pytest.importorskip("operad_openapi")
-    names = imported(process("call api.root", TELLING))  # nobody answers there
-    assert "aiohttp" in names
-    assert names & {"rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
-    assert distributions(names) <= {
-        "operad_auth", "operad_calls", "operad_cli", "operad_openapi", "operad_opentelemetry", "operad_rules",
-        "operad_schema", "operad_search",
+        plugin, "operad_auth", "operad_calls", "operad_cli", "operad_opentelemetry", "operad_rules", "operad_schema",
+        "operad_search",
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from operad_cli.options import find_configuration
 
-FUNCTIONS = """
+OPERATIONS = """
 from operad import operation
 
 @operation(namespace="shop", type="query")
@@ -23,23 +23,16 @@ def echo(text: str) -> str:
 def large() -> str:
     return "x" * 1_000_000
 """
+COMMAND = [sys.executable, "-m", "operad_cli.main"]
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-@pytest.fixture(autouse=True)
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with a configuration."""
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / "shop.py").write_text(FUNCTIONS)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("run")  # a folder with a configuration
 
 
 def operad(*arguments: str, given: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "operad_cli.main", *arguments]
-    return subprocess.run(
-        command, input=given, capture_output=True, check=False, env={**os.environ, **environment}
-    )
+    env = {**os.environ, **environment}
+    return subprocess.run([*COMMAND, *arguments], input=given, capture_output=True, check=False, env=env)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +76,7 @@ def test_input_that_is_not_json_is_an_error_of_usage(given: bytes, expected: str
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_leaves_in_the_middle_of_a_large_answer_is_seen(unbuffered: str) -> None:
-    command = [sys.executable, "-m", "operad_cli.main", "call", "shop.large", "--data"]
+    command = [*COMMAND, "call", "shop.large", "--data"]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     assert process.stdout is not None
@@ -99,7 +92,7 @@ def test_a_reader_that_leaves_in_the_middle_of_a_large_answer_is_seen(unbuffered
 def test_a_large_answer_is_whole_at_the_end_of_a_pipe_that_does_not_wait() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    command = [sys.executable, "-m", "operad_cli.main", "call", "shop.large", "--data"]
+    command = [*COMMAND, "call", "shop.large", "--data"]
     with subprocess.Popen(command, stdout=writing) as process:
         os.close(writing)
         with open(reading, "rb") as file:
