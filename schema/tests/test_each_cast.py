@@ -78,6 +78,9 @@ def test_a_schema_beyond_a_bound_is_unknown_there(schema: Any, limits: Any, warn
     (told,) = from_schema(schema, limits=Limits(**limits)).warnings
     assert warning in told
     assert from_schema(schema, limits=Limits(**{name: value + (300 if "bytes" in name else 1)})).warnings == ()
+    is_lifted = name.startswith("max_schema") and name != "max_schema_depth"
+    assert (from_schema(schema, limits=Limits(**limits), trusted=True).warnings == ()) is is_lifted
+    assert from_schema(schema, trusted=True).limited(Limits(**limits)).warnings != ()
 
 
 # --- what a value can meet ------------------------------------------------------------------------

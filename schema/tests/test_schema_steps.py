@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import attrs
 import pytest
 
 from operad_schema import Schema, bundling, from_schema, lazy_schema
@@ -104,21 +105,11 @@ def test_a_schema_that_says_the_same_is_compiled_once_and_the_last_512_are_kept(
 # --- what is evaluated ------------------------------------------------------------------------------------
 
 
-def test_a_schema_is_plain_where_all_that_sees_the_value_is_a_part_of_it() -> None:
-    shut = {"unevaluatedProperties": False}
-    for schema, plain in (
-        ({"properties": {"a": {}}}, True),
-        (shut, True),
-        ({**shut, "allOf": [{"properties": {"a": {}}}]}, True),
-        ({**shut, "anyOf": [{"properties": {"a": {}}}]}, False),
-        ({**shut, "additionalProperties": {}, "anyOf": [{}]}, True),
-        ({**shut, "allOf": [{"additionalProperties": {}}]}, False),
-        ({**shut, "allOf": [{"if": {}}]}, False),
-        ({"unevaluatedProperties": True, "anyOf": [{}]}, True),
-        ({"unevaluatedItems": False, "contains": {}}, False),
-        ({"unevaluatedItems": False, "items": {}, "contains": {}}, True),
-    ):
-        assert is_plain(root_of(schema)) is plain, schema
+@pytest.mark.parametrize(
+    ("schema", "plain"), TABLES["a_schema_is_plain_where_all_that_sees_the_value_is_a_part_of_it"]
+)
+def test_a_schema_is_plain_where_all_that_sees_the_value_is_a_part_of_it(schema: Any, plain: bool) -> None:
+    assert is_plain(root_of(schema)) is plain
 
 
 def test_what_sees_a_value_beside_a_schema_is_there_once() -> None:
@@ -152,41 +143,18 @@ def union_of(schema: Any) -> tuple[Union, Any]:
     return Union(casting, members, member, "anyOf" if "anyOf" in member else "oneOf"), Call()
 
 
-LIST = {"type": "array"}
-
-
 @pytest.mark.parametrize(
     ("schema", "classes", "is_scalar"),
-    [
-        (STR, {str}, True),
-        (INT, {int}, True),
-        ({"type": "number"}, {int, float}, True),
-        ({"type": "boolean"}, {bool}, True),
-        ({"type": ["string", "null"]}, {str, type(None)}, True),
-        ({"enum": ["a", "b"]}, {str}, True),
-        ({"type": "string", "const": "a"}, {str}, True),
-        ({"enum": ["a", 1]}, set(), True),
-        ({"enum": ["a", [1]]}, set(), True),
-        ({"const": 1, "minimum": 0}, set(), True),
-        (True, set(), True),
-        ({"minimum": 1}, set(), False),
-        ({"type": "object"}, set(), False),
-        (LIST, set(), False),
-        ({"type": ["string", "array"]}, set(), False),
-        ({"enum": ["a"], "properties": {"x": INT}}, set(), False),
-        ({"enum": ["a"], "items": INT}, set(), False),
-        ({"enum": ["a"], "prefixItems": [INT]}, set(), False),
-        ({"anyOf": [STR, INT]}, set(), False),
-        ({"type": "string", "oneOf": [STR, INT]}, set(), False),
-    ],
+    TABLES["a_property_of_scalars_is_cast_at_once_and_of_these_classes_not_at_all"],
 )
 def test_a_property_of_scalars_is_cast_at_once_and_of_these_classes_not_at_all(
-    schema: Any, classes: set[type], is_scalar: bool
+    schema: Any, classes: list[str], is_scalar: bool
 ) -> None:
     made = compiled(from_schema({"properties": {"a": schema}, "additionalProperties": False}).origin)
     members, _ = flatten([made.root])
     ((name, exact, cast, _),) = Casting(made.checks).rows(members)
-    assert (name, exact, isinstance(cast, Lazy)) == ("a", classes, not is_scalar)
+    found = (name, sorted(each.__name__ for each in exact), isinstance(cast, Lazy))
+    assert found == ("a", classes, not is_scalar)
 
 
 def test_a_cast_that_was_made_late_is_found_at_once_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,21 +191,13 @@ def test_tags_are_looked_for_eight_levels_deep(key: str, depth: int, found: bool
 @pytest.mark.parametrize(
     ("before", "after", "found"),
     [
-        (1, 1, []),
-        (1, 1.0, [("$", "converted", 1, 1.0)]),
-        (1, True, [("$", "converted", 1, True)]),
-        ("a", "b", [("$", "converted", "a", "b")]),
+        *TABLES["what_a_cast_has_changed"],
         ("ab", "".join(["a", "b"]), []),
-        ({"a": 1, "b": 2}, {"b": 3, "c": 4},
-         [("$.a", "dropped", 1, None), ("$.c", "filled", None, 4), ("$.b", "converted", 2, 3)]),
-        ([1, 2, 3], [1], [("$[1]", "dropped", 2, None), ("$[2]", "dropped", 3, None)]),
         ((1,), ["1", 5], [("$[1]", "filled", None, 5), ("$[0]", "converted", 1, "1")]),
-        ([{"a": "1"}], [{"a": 1}], [("$[0].a", "converted", "1", 1)]),
-        ({"a": 1}, [1], [("$", "converted", {"a": 1}, [1])]),
     ],
-)  # fmt: skip
+)
 def test_what_a_cast_has_changed(before: Any, after: Any, found: list[Any]) -> None:
-    assert [(one.path, one.action, one.before, one.after) for one in changes(before, after)] == found
+    assert [attrs.astuple(one) for one in changes(before, after)] == [*map(tuple, found)]
 
 
 @pytest.mark.parametrize(

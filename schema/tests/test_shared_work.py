@@ -52,51 +52,11 @@ def test_schemas_that_are_alike_and_nested_deeply_stay_apart() -> None:
             assert schema.is_valid({name: inside(9, value)}) is (value == good)
 
 
-def test_tags_behind_a_long_chain_of_references_are_not_looked_for() -> None:
-    tagged = {"properties": {"kind": {"const": "cat"}, "n": INTEGER}, "required": ["kind"]}
-    for length, closed in ((3, True), (12, False)):
-        links = {f"l{i}": {"allOf": [{"$ref": f"#/$defs/l{i + 1}"}]} for i in range(length)}
-        defs = {**links, f"l{length}": tagged, "dog": {"properties": {"kind": {"const": "dog"}}}}
-        schema = from_schema(
-            {
-                "oneOf": [{"$ref": "#/$defs/l0"}, {"$ref": "#/$defs/dog"}],
-                "discriminator": {"propertyName": "kind"},
-                "$defs": defs,
-            },
-            dialect="openapi-3.1",
-        )
-        assert schema.is_valid({"kind": "cat", "n": 1})
-        [error] = schema.errors({"kind": "bird"})
-        assert (error.keyword == "discriminator") is closed
-
-
 def test_a_place_that_does_not_exist_is_shared_as_a_schema_that_says_nothing() -> None:
     shared = SharedDefinitions()
     nowhere = from_schema({"type": "string"}, document={"$defs": {}}, pointer="/$defs/none")
     assert nowhere.bundled(shared) is nowhere.bundled() is True
     assert shared.definitions == {}
-
-
-def test_a_bundle_keeps_the_mapping_of_a_discriminator() -> None:
-    defs = {"A": {"properties": {"n": INTEGER}}, "B": {"properties": {"n": {"type": "string"}}}}
-    schema = from_schema(
-        {
-            "oneOf": [{"$ref": "#/components/schemas/A"}, {"$ref": "#/components/schemas/B"}],
-            "discriminator": {
-                "propertyName": "t",
-                "mapping": {"one": "#/components/schemas/A", "two": "B", "x": "none"},
-            },
-        },
-        document={"components": {"schemas": defs}},
-        dialect="openapi-3.1",
-    )
-    bundled = schema.bundled()
-    assert isinstance(bundled, dict)
-    assert bundled["discriminator"] == {"propertyName": "t", "mapping": {"one": "#/$defs/A", "two": "#/$defs/B"}}
-    for made in (schema, from_schema(bundled, dialect="openapi-3.1")):
-        assert made.cast({"t": "two", "n": 1})["n"] == "1"
-        assert made.is_valid({"t": "one", "n": 1})
-        assert not made.is_valid({"t": "two", "n": 1})
 
 
 AGAIN = {"$ref": "#"}
