@@ -12,6 +12,8 @@ import trustme
 from operad import ConfigError, OperationRegistry
 from operad.plugin import check_options, client_tls
 
+URL = {"url": "x"}
+
 
 @attrs.frozen(kw_only=True)
 class Options:
@@ -23,10 +25,10 @@ class Options:
 
 
 def test_options_of_the_right_types_are_taken() -> None:
-    made = check_options({"durable": True, "seconds": 2}, Options, where="t", given={"url": "x"})
+    made = check_options({"durable": True, "seconds": 2}, Options, where="t", given=URL)
     assert made == Options(url="x", durable=True, seconds=2.0)
     context = ssl.create_default_context()
-    assert check_options({"tls": context}, Options, where="t", given={"url": "x"}).tls is context
+    assert check_options({"tls": context}, Options, where="t", given=URL).tls is context
 
 
 @pytest.mark.parametrize(
@@ -42,16 +44,19 @@ def test_an_option_of_another_type_is_an_error_that_says_so_and_quotes_nothing(
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         check_options({option: value}, Options, where="nats transport", given={"url": "secret-url"})
-    assert "nats transport" in str(caught.value)
-    assert option in str(caught.value)
-    assert "secret-url" not in str(caught.value)
+    said = str(caught.value)
+    assert ("nats transport" in said, option in said, "secret-url" in said) == (True, True, False)
 
 
-def test_an_unknown_option_is_an_error_that_names_the_nearest_one_and_what_is_given_is_none() -> None:
-    with pytest.raises(ConfigError, match='t: unknown option "durabel"; did you mean "durable"'):
-        check_options({"durabel": True}, Options, where="t", given={"url": "x"})
-    with pytest.raises(ConfigError, match='unknown option "url"'):
-        check_options({"url": "y"}, Options, where="t", given={"url": "x"})
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("durabel", 't: unknown option "durabel"; did you mean "durable"'), ("url", 'unknown option "url"')],
+)
+def test_an_unknown_option_is_an_error_that_names_the_nearest_one_and_what_is_given_is_none(
+    option: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_options({option: True}, Options, where="t", given=URL)
 
 
 def test_paths_in_a_configuration_start_from_its_folder(tmp_path: Path) -> None:
@@ -63,15 +68,11 @@ def test_paths_in_a_configuration_start_from_its_folder(tmp_path: Path) -> None:
 def test_a_file_of_certificates_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) -> None:
     rubbish = tmp_path / "rubbish.pem"
     rubbish.write_text("no certificate")
+    both = "tls_cert: expected a PEM file with a certificate and its key, got .*rubbish.pem: "
     for ca, cert, key, name in (
         (str(tmp_path / "none.pem"), None, None, "tls_ca: .*none.pem"),
         (str(rubbish), None, None, "tls_ca: .*rubbish.pem"),
-        (
-            None,
-            str(rubbish),
-            None,
-            "tls_cert: expected a PEM file with a certificate and its key, got .*rubbish.pem: ",
-        ),
+        (None, str(rubbish), None, both),
         (None, str(rubbish), "k.pem", "tls_cert: expected a PEM .*rubbish.pem with tls_key k.pem: "),
         (None, None, str(rubbish), "tls_key without tls_cert"),
     ):

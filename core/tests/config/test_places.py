@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,21 @@ from operad import ConfigError, SourceError
 from operad.config.file import Configuration
 from operad.config.places import Place, dotted, exactly, lines_of, parts_of, place_of
 from operad.config.reading import load_configuration
+from operad.config.sources import check_keys
+
+TABLES = json.loads(Path(__file__).with_name("file.json").read_text("utf-8"))
+
+
+DEEP = ("a = " + "[" * 5_000, "cannot be read as TOML: it is nested too deeply")
+
+
+def reading(folder: Path, data: bytes) -> str:
+    """Return the message about a configuration that cannot be read."""
+    (folder / "operad.toml").write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load_configuration(folder)
+    return str(caught.value)
+
 
 TEXT = """\
 top = 1
@@ -105,60 +121,23 @@ def test_tables_that_may_occur_several_times_are_read_in_their_order_and_told_ap
         configured(tmp_path, '[[rules]]\nid = "a"\n[[rules]]\nid = 1\n').array("rules", Rule)
 
 
-NOT_READ: list[tuple[bytes, str]] = [
-    (b"\n# \xff", "operad.toml:2: byte 0xff is not UTF-8; save the file as UTF-8"),
-    (b"\xfe\xff\x00a", "is written as UTF-16"),
-    (b"a\x00 \x00", "is written as UTF-16"),
-    (b"a" * 63 + b"\x00", "is written as UTF-16"),
-    (b"a" * 64 + b"\x00", "operad.toml:1: cannot be read as TOML"),
-    (
-        b"a = 1\nb = [1,\n\n",
-        "operad.toml:2: cannot be read as TOML: Invalid value (at line 2, the end); a [ has no",
-    ),
-    (
-        b"a = 1\nb = yes\n",
-        "operad.toml:2: cannot be read as TOML: Invalid value (at line 2, column 5); TOML has true",
-    ),
-    (b"a = " + b"[" * 5_000, "cannot be read as TOML: it is nested too deeply"),
-    (b"rules = 1\n", "operad.toml:1: expected [[rules]]"),
-    (b"rules = [1]\n", "operad.toml:1: expected [[rules]], because there may be several, got [rules]"),
-    (b"[rules]\n", "operad.toml:1: expected [[rules]], because there may be several, got [rules]"),
-    (b"other = 1\n", "operad.toml:1: other is not inside a table; put it under one"),
-    (
-        b'include = ["a.toml", 1]',
-        'include: expected a list of files, such as include = ["sources/*.toml"], got a list with int',
-    ),
-    (
-        b"[sources.a]\n[sources.a.b]\ntype = 't'\n",
-        'needs a type, such as type = "openapi"; if its name is "a.b", remove the dot',
-    ),
-]
-
-
-@pytest.mark.parametrize(("data", "words"), NOT_READ, ids=range(len(NOT_READ)))
+@pytest.mark.parametrize(("data", "words"), [*TABLES["files_that_cannot_be_read"], DEEP], ids=range(14))
 def test_a_file_that_cannot_be_read_is_named_with_the_line_and_the_fix(
-    tmp_path: Path, data: bytes, words: str
+    tmp_path: Path, data: str, words: str
 ) -> None:
-    (tmp_path / "operad.toml").write_bytes(data)
-    with pytest.raises(ConfigError) as caught:
-        load_configuration(tmp_path)
-    assert words in str(caught.value)
+    assert words in reading(tmp_path, data.encode("latin-1"))
 
 
 def test_a_source_without_a_type_that_has_other_keys_is_not_taken_for_a_name_with_a_dot(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        configured(tmp_path, "[sources.a]\nx = 1\n[sources.a.b]\n")
-    assert "dot" not in str(caught.value)
+    assert "dot" not in reading(tmp_path, b"[sources.a]\nx = 1\n[sources.a.b]\n")
 
 
-def test_all_mistakes_of_a_table_are_told_at_once(tmp_path: Path) -> None:
-    from operad.config.sources import check_keys
-
+def test_all_mistakes_of_a_table_are_told_at_once() -> None:
     options: Any = attrs.make_class("Options", {"size": attrs.field(type=int), "note": attrs.field(type=str)})
     with pytest.raises(ConfigError) as caught:
         check_keys(options, {"size": "1", "sise": 1, "note": "x"}, "here")
     told = str(caught.value).split("; ")
-    assert told[:2] == ['unknown key "sise"', 'did you mean "size"? @ here']
-    assert told[2] == "expected an integer, got a string"
+    mistakes = ['unknown key "sise"', 'did you mean "size"? @ here', "expected an integer, got a string"]
+    assert told[:3] == mistakes
     assert "note" not in str(caught.value)
     check_keys(options, {"note": "x"}, "here")

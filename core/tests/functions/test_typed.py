@@ -18,14 +18,7 @@ import pytest
 
 from core.tests.functions.parts import assert_structured, call, made_of, refused
 from core.tests.kit import data_of, op, registry_of
-from operad import (
-    OperationContext,
-    OperationType,
-    RegistrationError,
-    ResponseEnvelope,
-    local_envelope,
-    operation,
-)
+from operad import OperationContext, OperationType, RegistrationError, ResponseEnvelope, local_envelope, operation
 
 
 class Colour(enum.Enum):

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.tests.kit import op, registry_of
-from operad import (
-    AccessControl,
-    CallError,
-    ErrorCode,
-    Identity,
-    OperationContext,
-    check_access,
-)
+from operad import AccessControl, CallError, ErrorCode, Identity, OperationContext, check_access
 from operad.access import may_list, missing_access
 
 TABLES = json.loads(Path(__file__).with_name("access_control.json").read_text("utf-8"))

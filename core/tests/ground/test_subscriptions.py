@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 from core.tests.kit import data_of, error_of, giving, op, registry_of, streaming
-from operad import (
-    CallError,
-    ErrorCode,
-    OperationContext,
-    OperationRegistry,
-    Subscription,
-    subscribe,
-)
+from operad import CallError, ErrorCode, OperationContext, OperationRegistry, Subscription, subscribe
 from operad_testing import assert_nothing_pending
 
 

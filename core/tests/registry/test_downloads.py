@@ -5,16 +5,12 @@ import asyncio
 import attrs
 import pytest
 
-from operad import (
-    AccessControl,
-    CallError,
-    ErrorCode,
-    OperationContext,
-    OperationRegistry,
-    OperationSpec,
-    local_envelope,
-)
-from operad.operations import Operation
+from core.tests.kit import error_of, giving, op
+from operad import AccessControl, CallError, ErrorCode, OperationContext, OperationRegistry, local_envelope
+
+
+async def pieces_of(items):
+    return [piece async for piece in items]
 
 
 class Bytes:
@@ -35,23 +31,18 @@ class Bytes:
             self.closed += 1
 
 
-async def whole(input, context):
-    return "whole"
-
-
 def registry_of(chunks, **fields):
     registry = OperationRegistry()
-    spec = OperationSpec(namespace="t", name="get", type="query", **fields)
-    registry.register(attrs.evolve(Operation(spec, whole), chunks=chunks))
+    registry.register(attrs.evolve(op("get", giving("whole"), type="query", **fields), chunks=chunks))
     return registry
 
 
 async def test_the_bytes_come_piece_by_piece_and_observers_count_them():
     source, rows = Bytes(b"a", b"b"), []
     registry = registry_of(source)
-    assert [piece async for piece in registry.download("t.get")] == [b"a", b"b"]
-    registry.observe(finished=lambda call, outcome: rows.append((call.is_stream, outcome.items)))
-    assert [piece async for piece in registry.download("t.get")] == [b"a", b"b"]
+    for _ in range(2):
+        assert await pieces_of(registry.download("t.get")) == [b"a", b"b"]
+        registry.observe(finished=lambda call, outcome: rows.append((call.is_stream, outcome.items)))
     assert (rows, source.closed) == ([(True, 2)], 2)
 
 
@@ -60,10 +51,8 @@ async def test_a_download_is_admitted_as_any_call():
     registry = registry_of(Bytes(b"ab"), access_control=reads, input_schema={"required": ["text"]})
     trusted = OperationContext(trusted=True)
     for input, context, code in (({"text": ""}, None, "ACCESS_DENIED"), ({}, trusted, "VALIDATION_ERROR")):
-        with pytest.raises(CallError) as caught:
-            await anext(registry.download("t.get", input, context))
-        assert caught.value.code == code
-    assert [piece async for piece in registry.download("t.get", {"text": ""}, trusted)] == [b"ab"]
+        assert (await error_of(anext(registry.download("t.get", input, context)))).code == code
+    assert await pieces_of(registry.download("t.get", {"text": ""}, trusted)) == [b"ab"]
 
 
 async def test_a_download_does_not_walk_around_interceptors():
@@ -86,19 +75,13 @@ async def test_an_error_of_its_own_comes_as_it_is():
     source = Bytes(b"a", error)
     pieces = registry_of(source).download("t.get")
     assert await anext(pieces) == b"a"
-    with pytest.raises(CallError) as caught:
-        await anext(pieces)
-    assert caught.value is error
-    assert caught.value.__cause__ is None
-    assert source.closed == 1
+    assert await error_of(anext(pieces)) is error
+    assert (error.__cause__, source.closed) == (None, 1)
 
 
 async def test_any_other_error_becomes_a_call_error_with_its_cause():
     error = ValueError("odd")
-    pieces = registry_of(Bytes(error)).download("t.get")
-    with pytest.raises(CallError) as caught:
-        await anext(pieces)
-    assert caught.value.__cause__ is error
+    assert (await error_of(anext(registry_of(Bytes(error)).download("t.get")))).__cause__ is error
 
 
 async def test_a_download_ends_at_its_deadline(standing_clock):
@@ -106,9 +89,8 @@ async def test_a_download_ends_at_its_deadline(standing_clock):
     context = OperationContext(deadline=(standing_clock + 0.05) * 1000)
     pieces = registry_of(source).download("t.get", None, context)
     assert await anext(pieces) == b"a"
-    with pytest.raises(CallError) as caught:
-        await anext(pieces)
-    assert (caught.value.code, source.closed) == (ErrorCode.TIMEOUT, 1)
+    assert (await error_of(anext(pieces))).code == ErrorCode.TIMEOUT
+    assert source.closed == 1
 
 
 async def test_who_leaves_a_download_closes_its_source():
@@ -121,9 +103,8 @@ async def test_who_leaves_a_download_closes_its_source():
 
 async def test_what_gives_no_bytes_says_so():
     message = '"t.get" cannot be downloaded: its source does not support downloads; use execute'
-    with pytest.raises(CallError) as caught:
-        await anext(registry_of(None).download("t.get"))
-    assert (caught.value.code, caught.value.message) == (ErrorCode.EXECUTION_ERROR, message)
-    assert caught.value.details == {"message": message}
+    error = await error_of(anext(registry_of(None).download("t.get")))
+    assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, message)
+    assert error.details == {"message": message}
     with pytest.raises(CallError, match="^OPERATION_NOT_FOUND"):
         await anext(registry_of(None).download("t.none"))

@@ -11,14 +11,7 @@ import attrs
 import pytest
 
 from core.tests.kit import data_of, error_of, op, raising, registry_of, streaming
-from operad import (
-    AccessControl,
-    CallError,
-    ErrorCode,
-    Identity,
-    OperationContext,
-    OperationRegistry,
-)
+from operad import AccessControl, CallError, ErrorCode, Identity, OperationContext, OperationRegistry
 from operad.errors import ConfigError, PluginError, RegistrationError
 from operad.plugins import discovery
 from operad.registry import execution

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from operad import (
-    CallError,
-    Identity,
-    OperationContext,
-    OperationRegistry,
-    OperationSpec,
-    ResponseEnvelope,
-    operation,
-)
+from core.tests.kit import data_of, op, registry_of, spec
+from operad import CallError, Identity, Operation, OperationContext, OperationRegistry, ResponseEnvelope, operation
 from operad.sync import OperationRegistry as Waiting
 from operad.sync.portal import portal
+
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 EVIL = "<script>alert('x')</script>"
 
@@ -47,21 +44,9 @@ async def echo(input: Any, context: Any) -> Any:
 
 
 def filled(registry: Any) -> Any:
-    registry.register(add)
-    registry.register(count)
-    schema = {
-        "type": "object",
-        "properties": {
-            "from": {"type": ["string", "null"], "description": "Where it comes from."},
-            "x-y": {"$ref": "#/$defs/Thing"},
-            "timeout": {"type": "number"},
-            "plain": True,
-        },
-        "required": ["plain"],
-        "$defs": {"Thing": {}},
-    }
-    spec = OperationSpec(namespace="odd", name="pulls/create", description=EVIL, input_schema=schema)
-    registry.register(spec, echo)
+    odd = spec("odd.pulls/create", description=EVIL, input_schema=TABLES["a_schema_of_odd_fields"])
+    for each in (add, count, Operation(odd, echo)):
+        registry.register(each)
     return registry
 
 
@@ -76,7 +61,7 @@ async def test_an_operation_is_found_by_its_id_and_calls_itself(registry: Operat
     assert repr(handle) == "<operation math.add (query)>"
     assert (await handle(a=1)).data == 2
     assert (await handle({"a": 1, "b": 5})).data == 6
-    assert [item.data async for item in registry["math.count"].subscribe(to=2)] == [0, 1]
+    assert await data_of(registry["math.count"].subscribe(to=2)) == [0, 1]
     context = OperationContext(identity=Identity("ann"))
     called = await registry["odd.pulls/create"]({"plain": 1, "timeout": 3}, context=context, timeout=5)
     assert called.data == [{"plain": 1, "timeout": 3}, "ann"]
@@ -97,16 +82,13 @@ def test_ids_complete_and_are_iterated(registry: OperationRegistry) -> None:
 
 
 def test_it_explains_itself_and_its_fields_are_its_signature(registry: OperationRegistry) -> None:
-    handle = registry["math.add"]
-    assert handle.__doc__ is not None
-    assert handle.__doc__.startswith(
+    handle, odd = registry["math.add"], registry["odd.pulls/create"]
+    assert (handle.__doc__ or "").startswith(
         "Add\n\nAdd two integers.\n\nArgs:\n    a: integer. \n    b: integer, optional."
     )
     assert list(inspect.signature(handle).parameters) == ["input", "a", "b"]
-    odd = registry["odd.pulls/create"]
     assert list(inspect.signature(odd).parameters) == ["input", "plain", "from_", "x_y_", "timeout_"]
-    assert odd.__doc__ is not None
-    assert odd.__doc__.endswith(
+    assert (odd.__doc__ or "").endswith(
         "Args:\n    from: string | null, optional. Where it comes from.\n    x-y: Thing, optional. \n"
         "    timeout: number, optional. \n    plain: any."
     )
@@ -119,10 +101,7 @@ async def test_keywords_stand_for_fields_that_python_cannot_name(registry: Opera
 
 @pytest.mark.parametrize("schema", [True, {}, {"properties": []}, {"type": "object", "properties": {"a": 7}}])
 def test_any_schema_is_survived(schema: Any) -> None:
-    spec = OperationSpec(namespace="a", name="b", input_schema=schema)
-    registry = OperationRegistry()
-    registry.register(spec, echo)
-    assert "a.b" in registry["a.b"]._repr_html_()
+    assert "a.b" in registry_of(op("a.b", input_schema=schema))["a.b"]._repr_html_()
 
 
 class Tags(HTMLParser):
@@ -146,7 +125,7 @@ async def test_pages_hold_no_markup_of_others_and_are_bounded(registry: Operatio
     assert len(large._repr_html_()) < 20_000
     assert "<p>5 bytes</p>" in ResponseEnvelope(b"bytes", envelope.meta)._repr_html_()
     for number in range(200):
-        registry.register(OperationSpec(namespace="many", name=str(number)), echo)
+        registry.register(op(f"many.{number}"))
     page = registry._repr_html_()
     assert "203 operations: many (200), math (2), odd (1)" in page
     assert "and 103 more" in page
@@ -163,20 +142,15 @@ def test_without_await_it_answers_at_once() -> None:
 
 
 def test_a_page_is_a_table_with_texts_of_at_most_300_characters() -> None:
-    registry = OperationRegistry()
-    registry.register(add)
     head, cell = '<th scope="col" style="text-align:left">', '<td style="text-align:left">'
     row = f"{cell}{{}}</td>{cell}integer</td>{cell}{{}}</td>{cell}</td>"
+    registry = registry_of(add, *(op(f"z.{number:02}", description="x" * (203 + number)) for number in range(99)))
     assert registry["math.add"].__name__ == "math.add"
     assert registry["math.add"]._repr_html_() == (
         "<h4>math.add <small>(query)</small></h4><p>Add two integers.</p><table><thead><tr>"
         + "".join(f"{head}{name}</th>" for name in ("field", "type", "required", "what it is"))
         + f"</tr></thead><tbody><tr>{row.format('a', 'yes')}</tr><tr>{row.format('b', '')}</tr></tbody></table>"
     )
-    for number in range(99):
-        registry.register(
-            OperationSpec(namespace="z", name=f"{number:02}", description="x" * (203 + number)), echo
-        )
     page = registry._repr_html_()
     assert "x" * 300 + "<" in page
     assert "x" * 300 + "…<" in page

@@ -28,6 +28,24 @@ from operad import (
 )
 from operad_testing import make_plugin
 
+
+@pytest.mark.parametrize(
+    ("others", "asked", "meant"),
+    [
+        (0, "shop.getPetByIdent", True),
+        (0, "shop.getPetByIdenti", False),
+        (1_999, "shop.getPetByIt", True),
+        (2_000, "shop.getPetByIt", False),
+    ],
+)
+async def test_an_id_that_is_at_most_three_characters_longer_is_meant_if_it_is_among_2_000(
+    others: int, asked: str, meant: bool
+) -> None:
+    registry = registry_of(*(spec(f"n{number:013}") for number in range(others)), op("shop.getPetById"))
+    error = await error_of(registry.execute(asked), "OPERATION_NOT_FOUND")
+    assert ('did you mean "shop.getPetById"?' in error.message) is meant
+
+
 PAIR = {"type": "object", "properties": {name: {"type": "integer"} for name in "ab"}, "required": ["a", "b"]}
 
 
@@ -474,12 +492,6 @@ async def test_an_envelope_is_made_now_and_the_call_of_one_item_has_the_deadline
     assert before <= made.meta.timestamp <= time.time_ns() // 1_000_000
     (item,) = await data_of(registry.subscribe("t.when", timeout=500))
     assert 0 < item <= 500
-
-
-@pytest.mark.parametrize(("asked", "meant"), [("shop.getPetByIdent", True), ("shop.getPetByIdentif", False)])
-async def test_an_id_that_is_at_most_three_characters_longer_is_meant(asked: str, meant: bool) -> None:
-    error = await error_of(registry_of(op("shop.getPetById")).execute(asked), "OPERATION_NOT_FOUND")
-    assert ('did you mean "shop.getPetById"?' in error.message) is meant
 
 
 async def test_of_plugins_that_resolve_an_id_the_first_that_knows_it_is_used(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from operad import OperationRegistry, OperationSpec, Plugins, hookimpl
+from core.tests.kit import registry_of as with_operations
+from core.tests.kit import spec as spec_of
+from operad import OperationRegistry, OperationSpec, hookimpl
 from operad.registry import catalogue
-from operad_testing import make_plugin, plugins_of
+from operad_testing import make_plugin
 
 
 def spec(operation_id: str, description: str = "", **fields: Any) -> OperationSpec:
-    namespace, _, name = operation_id.partition(".")
-    return OperationSpec(namespace=namespace, name=name, description=description, **fields)
+    return spec_of(operation_id, description=description, **fields)
 
 
 CATALOGUE = [
@@ -27,11 +27,10 @@ CATALOGUE = [
 ]
 
 
-def registry_of(*specs: OperationSpec, plugins: Plugins | None = None) -> OperationRegistry:
-    registry = OperationRegistry(plugins)
-    for each in specs:
-        registry.register_spec(each)
-    return registry
+def registry_of(*specs: OperationSpec, **plugins: Any) -> OperationRegistry:
+    """Return a registry with specs, and with plugins of which each has this search."""
+    made = [make_plugin(name, operad_search=search) for name, search in plugins.items()]
+    return with_operations(*specs, plugins=made)
 
 
 def ids(registry: OperationRegistry, query: str, limit: int = 10) -> list[str]:
@@ -89,12 +88,8 @@ class Reversed:
         return sorted(self.ids, reverse=True)[:limit]
 
 
-def searching(make: Callable[[], Any]) -> Plugins:
-    return plugins_of(make_plugin("p", operad_search=make))
-
-
 def test_the_search_of_a_plugin_is_used_and_follows_changes() -> None:
-    registry = registry_of(*CATALOGUE, plugins=searching(lambda: Reversed))
+    registry = registry_of(*CATALOGUE, p=lambda: Reversed)
     assert ids(registry, "whatever", 2) == ["petstore.getPetById", "petstore.addPet"]
     registry.register_spec(spec("zoo.feed"))
     registry.unregister("petstore.getPetById")
@@ -105,21 +100,13 @@ def test_of_two_plugins_the_first_that_offers_a_search_is_used_and_ours_comes_la
     ours = make_plugin("ours")
     mark = hookimpl(trylast=True)
     vars(ours)["operad_search"] = mark(lambda: pytest.fail("asked although another plugin comes first"))
-    theirs = [
-        make_plugin("declines", operad_search=lambda: None),
-        make_plugin("t", operad_search=lambda: Reversed),
-    ]
-    plugins = plugins_of(ours, *theirs)
-    assert ids(registry_of(*CATALOGUE, plugins=plugins), "x", 1) == ["petstore.getPetById"]
+    made = [ours, make_plugin("no", operad_search=lambda: None), make_plugin("t", operad_search=lambda: Reversed)]
+    assert ids(with_operations(*CATALOGUE, plugins=made), "x", 1) == ["petstore.getPetById"]
 
 
 def test_a_search_that_cannot_be_made_is_logged_and_words_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> Any:
-        raise RuntimeError("no index today")
-
-    with caplog.at_level(logging.ERROR, "operad"):
-        registry = registry_of(*CATALOGUE, plugins=searching(broken))
-    assert "no index today" in caplog.text
+    registry = registry_of(*CATALOGUE, broken=lambda: 1 / 0)
+    assert "division by zero" in caplog.text
     assert ids(registry, "pull") == ["github.pulls/create", "github.pulls/list"]
 
 
@@ -128,7 +115,7 @@ def test_an_index_that_returns_an_unknown_id_returns_one_operation_less() -> Non
         def search(self, query: str, limit: int) -> list[str]:
             return ["gone.gone", *self.ids]
 
-    assert ids(registry_of(spec("a.b"), plugins=searching(lambda: Stale)), "x") == ["a.b"]
+    assert ids(registry_of(spec("a.b"), p=lambda: Stale), "x") == ["a.b"]
 
 
 @pytest.fixture
@@ -138,10 +125,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def numbered(count: int) -> OperationRegistry:
-    registry = OperationRegistry()
-    for number in range(count):
-        registry.register_spec(OperationSpec(namespace="t", name=f"operation_{number}", description="alpha " * 50))
-    return registry
+    return registry_of(*(spec(f"t.operation_{number}", "alpha " * 50) for number in range(count)))
 
 
 @pytest.mark.usefixtures("steps")
@@ -169,7 +153,7 @@ async def test_what_changes_while_the_index_grows_is_found_as_it_is_then() -> No
     registry = numbered(50)
     growing = asyncio.create_task(registry.prepare_search())
     await asyncio.sleep(0)
-    registry.register_spec(OperationSpec(namespace="t", name="late", description="beta"))
+    registry.register_spec(spec("t.late", "beta"))
     registry.unregister("t.operation_49")
     assert not growing.done()
     await growing
@@ -200,7 +184,7 @@ class Counted(Reversed):
 @pytest.fixture
 def counting() -> OperationRegistry:
     Counted.made = []
-    return registry_of(*CATALOGUE, plugins=searching(lambda: Counted))
+    return registry_of(*CATALOGUE, p=lambda: Counted)
 
 
 @pytest.mark.parametrize(("prepared", "sizes"), [(False, [4, 91, 207]), (True, [0, 91, 207])])
@@ -232,6 +216,5 @@ async def test_what_is_removed_takes_the_place_of_nothing_that_is_there(counting
 
 
 def test_a_search_that_cannot_be_made_leaves_the_place_to_that_of_another_plugin() -> None:
-    broken = make_plugin("broken", operad_search=lambda: 1 / 0)
-    plugins = plugins_of(broken, make_plugin("p", operad_search=lambda: Reversed))
-    assert ids(registry_of(*CATALOGUE, plugins=plugins), "x", 1) == ["petstore.getPetById"]
+    registry = registry_of(*CATALOGUE, broken=lambda: 1 / 0, p=lambda: Reversed)
+    assert ids(registry, "x", 1) == ["petstore.getPetById"]

@@ -11,13 +11,7 @@ import attrs
 import pytest
 
 from core.tests.kit import error_of, giving, ids, op, until
-from operad import (
-    CallError,
-    ConfigError,
-    OperationContext,
-    OperationRegistry,
-    SourceError,
-)
+from operad import CallError, ConfigError, OperationContext, OperationRegistry, SourceError
 from operad.plugin import Source, SourceSession
 from operad_testing import make_plugin, plugins_of
 

@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 from core.tests.kit import data_of, echo, error_of, op, registry_of, spec, until
-from operad import (
-    CallError,
-    ErrorCode,
-    Identity,
-    Operation,
-    OperationContext,
-    OperationRegistry,
-)
+from operad import CallError, ErrorCode, Identity, Operation, OperationContext, OperationRegistry
 from operad.registry.workers import _close
 from operad_testing import assert_nothing_pending
 

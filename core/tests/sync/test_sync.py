@@ -7,7 +7,6 @@ import contextvars
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,17 @@ import attrs
 import pytest
 
 import operad
+from core.tests.kit import ids, registry_of, spec
 from operad import CallError, CallHandler, InProcessTransport, SourceError, operation
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.sync import OperationRegistry, PendingRequestMap
 from operad.sync.portal import Opened, Portal, portal
 from operad_testing import make_plugin, plugins_of
+
+
+def values_of(envelopes: Any) -> list[Any]:
+    return [envelope.data for envelope in envelopes]
+
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
 
@@ -96,7 +101,12 @@ def test_calls_answer_what_the_asynchronous_registry_answers(registry: Operation
 
 
 def test_streams_are_iterators_and_close_where_a_loop_is_left(registry: OperationRegistry) -> None:
-    assert [envelope.data["x"] for envelope in registry.subscribe("t.points", {"count": 3})] == [0, 1, 2]
+    assert values_of(registry.subscribe("t.points", {"count": 3})) == [
+        {
+            "x": number,
+        }
+        for number in range(3)
+    ]
     assert list(registry.stream(points, 2)) == [Point(0), Point(1)]
     for point in registry.stream(points, 7):
         assert point == Point(0)
@@ -108,7 +118,7 @@ def test_streams_are_iterators_and_close_where_a_loop_is_left(registry: Operatio
     with pytest.raises(StopIteration):
         next(stream)
     stream.close()
-    assert [page.data for page in registry.paginate("t.add", {"a": 1})] == [2]
+    assert values_of(registry.paginate("t.add", {"a": 1})) == [2]
     with pytest.raises(CallError, match="invalid input"):
         next(iter(registry.subscribe("t.points", {"count": "many"})))
 
@@ -126,7 +136,7 @@ def test_a_client_and_bound_calls_wait_too(registry: OperationRegistry) -> None:
     keyed = registry.bound(context=operad.OperationContext(trusted=True), timeout=5.0, idempotency_key="k")
     assert keyed.call(add, 1, b=2) == 3
     assert keyed.execute("t.add", {"a": 1}).data == 2
-    assert [envelope.data for envelope in keyed.subscribe("t.add", {"a": 1})] == [2]
+    assert values_of(keyed.subscribe("t.add", {"a": 1})) == [2]
     assert keyed.client("t").add(a=2) == 3
 
 
@@ -135,28 +145,26 @@ def test_specs_and_handlers_are_registered_apart_and_calls_are_observed(registry
         return input["n"] * 2
 
     registry.register_handler("u.double", double)
-    registry.register_spec(operad.OperationSpec(namespace="u", name="double"))
+    registry.register_spec(spec("u.double"))
     assert registry.get_handler("u.double") is double
     seen: list[str] = []
     forget = registry.observe(lambda call: seen.append(call.operation_id))
-    assert registry.execute("u.double", {"n": 4}).data == 8
-    forget()
-    registry.execute("u.double", {"n": 4})
+    for _ in range(2):
+        assert registry.execute("u.double", {"n": 4}).data == 8
+        forget()
     assert seen == ["u.double"]
 
 
 def test_many_threads_share_it(registry: OperationRegistry) -> None:
     def work(number: int) -> list[int]:
-        registry.register(operad.Operation(operad.OperationSpec(namespace="n", name=str(number)), add.handler))
-        return [registry.call(add, number, other) for other in range(20)] + [
-            point.x for point in registry.stream(points, 3)
-        ]
+        registry.register(operad.Operation(spec(f"n.{number}"), add.handler))
+        found = [registry.call(add, number, other) for other in range(20)]
+        return found + [point.x for point in registry.stream(points, 3)]
 
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(work, range(40)))
     assert results == [[number + other for other in range(20)] + [0, 1, 2] for number in range(40)]
-    assert len(registry) == 44
-    assert len(registry.specs()) == 44
+    assert len(registry) == len(registry.specs()) == 44
 
 
 async def test_it_works_where_a_loop_runs_already(registry: OperationRegistry) -> None:
@@ -181,11 +189,11 @@ def test_a_plain_handler_may_use_it_and_an_asynchronous_one_is_told_to_await(reg
 
 
 def test_a_call_sees_the_context_variables_of_its_thread(registry: OperationRegistry) -> None:
-    token = VARIABLE.set("here")
-    try:
-        assert registry.call(variable) == "here"
-    finally:
-        VARIABLE.reset(token)
+    def here() -> str:
+        VARIABLE.set("here")
+        return registry.call(variable)
+
+    assert contextvars.copy_context().run(here) == "here"
 
 
 def test_looking_up_views_and_interceptors(registry: OperationRegistry) -> None:
@@ -195,7 +203,7 @@ def test_looking_up_views_and_interceptors(registry: OperationRegistry) -> None:
     assert registry.describe("t.add") is spec
     assert registry.search("add")[0].id == "t.add"
     view = registry.view(include="t.add", prefix="x")
-    assert [spec.id for spec in view.specs()] == ["x.t.add"]
+    assert ids(view) == ["x.t.add"]
     assert view.execute("x.t.add", {"a": 1}).data == 2
     view.close()
 
@@ -215,7 +223,7 @@ def test_an_idempotency_key_reaches_the_handler(registry: OperationRegistry) -> 
     async def run(input: Any, context: Any) -> Any:
         return context.idempotency_key
 
-    registry.register(operad.OperationSpec(namespace="t", name="run"), run)
+    registry.register(spec("run"), run)
     assert registry.execute("t.run", idempotency_key="k").data == "k"
 
 
@@ -234,7 +242,7 @@ def test_sources_load_and_close_with_it(tmp_path: Path) -> None:
     async def load(config: Config, context: SourceContext) -> SourceSession:
         if config.name == "bad":
             raise SourceError("no such thing")
-        return Session([operad.Operation(operad.OperationSpec(namespace="s", name=config.name), add.handler)])
+        return Session([operad.Operation(spec(f"s.{config.name}"), add.handler)])
 
     plugins = plugins_of(make_plugin("p", operad_sources=[Source("mine", load, Config)]))
     with OperationRegistry(plugins) as registry:
@@ -244,7 +252,7 @@ def test_sources_load_and_close_with_it(tmp_path: Path) -> None:
     registry.close()
     (tmp_path / "operad.toml").write_text('[sources.a]\ntype = "mine"\n[sources.b]\ntype = "mine"\nname = "bad"\n')
     with OperationRegistry.from_config(tmp_path, plugins) as registry:
-        assert [spec.id for spec in registry.specs()] == ["s.n"]
+        assert ids(registry) == ["s.n"]
         assert [failure.name for failure in registry.failures] == ["b"]
     assert closed == ["closed", "closed"]
 
@@ -253,17 +261,12 @@ def test_the_call_map_reaches_what_is_served_and_ends_with_it() -> None:
     transport = InProcessTransport()
 
     async def serve() -> CallHandler:
-        served = operad.OperationRegistry()
-        served.register(add)
-        served.register(points)
-        handler = CallHandler(served, transport)
-        await handler.__aenter__()
-        return handler
+        return await CallHandler(registry_of(add, points), transport).__aenter__()
 
     handler = portal().run(serve())
     with PendingRequestMap(transport, timeout=5.0) as calls:
         assert calls.call("t.add", {"a": 1}).data == 2
-        assert [envelope.data for envelope in calls.subscribe("t.points", {"count": 2})] == [{"x": 0}, {"x": 1}]
+        assert values_of(calls.subscribe("t.points", {"count": 2})) == [{"x": 0}, {"x": 1}]
         with pytest.raises(CallError):
             calls.call("t.absent", {}, timeout=1.0)
     calls.close()
@@ -271,27 +274,19 @@ def test_the_call_map_reaches_what_is_served_and_ends_with_it() -> None:
 
 
 async def test_an_asynchronous_registry_in_a_second_loop_is_told_so() -> None:
-    registry = operad.OperationRegistry()
-    registry.register(add)
+    registry = registry_of(add)
     assert (await registry.execute("t.add", {"a": 1})).data == 2
-    errors: list[BaseException] = []
 
     def elsewhere() -> None:
-        try:
-            asyncio.run(registry.execute("t.add", {"a": 1}))
-        except RuntimeError as error:
-            errors.append(error)
+        asyncio.run(registry.execute("t.add", {"a": 1}))
 
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    await asyncio.to_thread(thread.join)
-    assert "used in another event loop already" in str(errors[0])
+    with pytest.raises(RuntimeError, match="used in another event loop already"):
+        await asyncio.to_thread(elsewhere)
     assert (await registry.execute("t.add", {"a": 1})).data == 2
 
 
 def test_a_registry_may_follow_from_one_loop_to_the_next() -> None:
-    registry = operad.OperationRegistry()
-    registry.register(add)
+    registry = registry_of(add)
     for _ in range(2):
         assert asyncio.run(registry.execute("t.add", {"a": 1})).data == 2
 
