@@ -169,25 +169,26 @@ def keyring() -> Iterator[Any]:
     class Memory(KeyringBackend):
         priority = 5
 
+        longest = 10_000  # -1 if it is locked
+
         def __init__(self) -> None:
             super().__init__()
             self.kept: dict[tuple[str, str], str] = {}
-            self.broken = False
-            self.longest = 10_000
+
+        def check(self, length: int = 0) -> None:
+            if length > self.longest:
+                raise RuntimeError("locked")
 
         def get_password(self, service: str, username: str) -> str | None:
-            if self.broken:
-                raise RuntimeError("locked")
+            self.check()
             return self.kept.get((service, username))
 
         def set_password(self, service: str, username: str, password: str) -> None:
-            if self.broken or len(password) > self.longest:
-                raise RuntimeError("locked")
+            self.check(len(password))
             self.kept[service, username] = password
 
         def delete_password(self, service: str, username: str) -> None:
-            if self.broken:
-                raise RuntimeError("locked")
+            self.check()
             del self.kept[service, username]
 
     backend = Memory()
@@ -217,7 +218,7 @@ async def test_a_keyring_that_refuses_leaves_the_file_and_nothing_older_is_found
     keyring.longest = 10
     assert "NOT encrypted" in await store.set(KEY, SECRET)
     assert await store.get(KEY) == SECRET
-    keyring.broken = True
+    keyring.longest = -1
     assert await store.get(KEY) == SECRET
     assert await store.delete(KEY) is True
     assert SECRET["access_token"] not in caplog.text
