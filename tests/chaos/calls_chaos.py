@@ -1,22 +1,13 @@
 """Calls through a hub, NATS or Redis while everything breaks: processes are killed, frozen and restarted, sockets are
 cut in the middle of a frame, bytes delayed, and (on a hub) names taken by somebody else while their owner is away.
 
-``python tests/chaos/calls_chaos.py --over hub|nats|redis --calls 100000`` prints what became of every call, as
-JSON; it ends with 1 if one of the promises is broken:
-
-- each call ends exactly once, in a result or a `CallError`, and not long after its deadline;
-- no mutation runs twice, whatever ``retry="safe"`` repeats;
-- afterwards nothing is pending: not in the caller, not in the hub, not in a worker;
-- memory is flat: the caller's growth over the second half of the calls.
-
-How late a call ended is told less how long the caller's own process stood still meanwhile, which is the machine's.
+`Chaos.run` reports what became of every call, for test_calls_chaos.py. How late a call ended is told less how long the
+caller's own process stood still meanwhile, which is the machine's.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import random
 import signal
@@ -192,10 +183,10 @@ class Proxy:
 
 
 class Chaos:
-    def __init__(self, over: str, calls: int, seed: int) -> None:
+    def __init__(self, over: str, calls: int) -> None:
         self.over = over
         self.count = calls
-        self.random = random.Random(seed)
+        self.random = random.Random(1)
         self.outcomes: Counter[str] = Counter()
         self.endings = bytearray(calls)
         self.worst_overrun = 0.0
@@ -301,45 +292,39 @@ class Chaos:
         limit = started + timeout
         stood = sum(behind for at, behind in self.stood if at > limit)
         self.worst_overrun = max(self.worst_overrun, time.monotonic() - limit - stood)
+        end = "cancelled" if isinstance(outcome, asyncio.CancelledError) else "result"
         if isinstance(outcome, CallError):
-            self.outcomes[str(outcome.code)] += 1
-        elif isinstance(outcome, asyncio.CancelledError):
-            self.outcomes["cancelled"] += 1
-        elif isinstance(outcome, BaseException):
-            self.outcomes[f"BROKEN {outcome!r}"[:300]] += 1
-        else:
-            self.outcomes["result"] += 1
+            end = str(outcome.code)
+        elif isinstance(outcome, Exception):
+            end = f"BROKEN {outcome!r}"[:300]
+        self.outcomes[end] += 1
 
     async def _make(self, calls: PendingRequestMap, number: int, kind: float, timeout: float) -> None:
-        name = f"{number}"
+        name, operation = f"{number}", "work"
+        size = self.random.randrange(100_000, LARGEST[self.over]) if 0.02 <= kind < 0.04 else 0
+        input: dict[str, Any] = {"name": name}
         if kind < 0.01:
             await calls.call("chaos.slow", timeout=timeout)
-        elif kind < 0.02:
+            return
+        if kind < 0.02:
             items = [item.data async for item in calls.subscribe("chaos.count", {"to": 100}, timeout=timeout)]
             assert items == list(range(100)), items
-        elif kind < 0.03:
-            size = self.random.randrange(100_000, LARGEST[self.over])
-            envelope = await calls.call("chaos.big", {"size": size}, timeout=timeout, retry="safe")
-            assert len(envelope.data) == size
+            return
+        if kind < 0.03:
+            operation, input = "big", {"size": size}
         elif kind < 0.04:
-            size = self.random.randrange(100_000, LARGEST[self.over])
-            input = {"name": name, "with": "y" * size}
-            envelope = await calls.call("chaos.work", input, timeout=timeout, retry="safe")
-            assert envelope.data == name
+            input["with"] = "y" * size
         elif kind < 0.4:
-            envelope = await calls.call("chaos.read", {"name": f"q{name}"}, timeout=timeout, retry="safe")
-            assert envelope.data == f"q{name}"
-        else:
-            envelope = await calls.call("chaos.work", {"name": name}, timeout=timeout, retry="safe")
-            assert envelope.data == name
+            operation, input = "read", {"name": f"q{name}"}
+        envelope = await calls.call(f"chaos.{operation}", input, timeout=timeout, retry="safe")
+        assert envelope.data == (input["name"] if "name" in input else "x" * size)
 
-    async def run(self) -> dict[str, object]:
+    async def run(self) -> dict[str, Any]:
         await asyncio.to_thread(self.server.start)
         self.proxy = Proxy(self.server.port)
         self.url = f"{self.server.url.partition(':')[0]}://127.0.0.1:{await self.proxy.start()}"
         for number in range(WORKERS):
             await self.start_worker(number)
-        started = time.monotonic()
         watching = asyncio.create_task(self.watch_clock())
         try:
             async with PendingRequestMap(transport(self.url, "caller")) as calls:
@@ -361,7 +346,7 @@ class Chaos:
                 await self._restore()
                 await self._until_served(calls)
                 left = await self._left(calls)
-                return self.report(time.monotonic() - started, left)
+                return self.report(left)
         finally:
             watching.cancel()
             await asyncio.wait({watching})
@@ -406,56 +391,20 @@ class Chaos:
             await asyncio.sleep(0.1)
         return left
 
-    def report(self, seconds: float, left: dict[str, int]) -> dict[str, object]:
+    def report(self, left: dict[str, int]) -> dict[str, Any]:
         runs = Counter(name for name in Path(self.log).read_text().split() if not name.startswith("q"))
-        growth = 0
-        if len(self.memory) >= 4:
-            half = len(self.memory) // 2
-            growth = max(self.memory[half:]) - max(self.memory[:half])
+        half = len(self.memory) // 2
+        growth = max(self.memory[half:]) - max(self.memory[:half]) if half > 1 else 0
         return {
-            "over": self.over,
-            "calls": self.count,
-            "seconds": round(seconds, 1),
             "outcomes": dict(self.outcomes),
             "ended_once": self.endings == bytearray([1]) * self.count,
-            "worst_overrun_ms": round(self.worst_overrun * 1000),
-            "longest_standstill_ms": round(1000 * max((behind for _, behind in self.stood), default=0.0)),
-            "mutations_run": len(runs),
+            "worst_overrun": self.worst_overrun,
             "mutations_run_twice": [name for name, count in runs.items() if count > 1],
             "pending_afterwards": left,
-            "memory_growth_bytes": growth,
+            "memory_growth": growth,
             "broken": dict(self.broken),
         }
 
 
-def kept(report: dict[str, Any], overrun_ms: float) -> bool:
-    """Whether the promises were kept."""
-    return (
-        bool(report["ended_once"])
-        and not report["mutations_run_twice"]
-        and not any(report["pending_afterwards"].values())
-        and not any(outcome.startswith("BROKEN") for outcome in report["outcomes"])
-        and report["worst_overrun_ms"] <= overrun_ms
-        and report["memory_growth_bytes"] < 64 * 2**20
-    )
-
-
-def main() -> None:
-    if sys.argv[1:2] == ["hub"]:
-        asyncio.run(serve_hub(int(sys.argv[2])))
-    elif sys.argv[1:2] == ["worker"]:
-        asyncio.run(serve_worker(*sys.argv[2:5]))
-    else:
-        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("--over", choices=tuple(LARGEST), default="hub")
-        parser.add_argument("--calls", type=int, default=100_000)
-        parser.add_argument("--seed", type=int, default=1)
-        parser.add_argument("--overrun-ms", type=float, default=500)
-        arguments = parser.parse_args()
-        report = asyncio.run(Chaos(arguments.over, arguments.calls, arguments.seed).run())
-        print(json.dumps(report, indent=1))
-        sys.exit(not kept(report, arguments.overrun_ms))
-
-
 if __name__ == "__main__":
-    main()
+    asyncio.run(serve_hub(int(sys.argv[2])) if sys.argv[1] == "hub" else serve_worker(*sys.argv[2:5]))

@@ -1,18 +1,17 @@
 """The client that the MCP conformance suite tests: a registry with the suite's server as its only source.
 
-Run by hand as the suite's ``--command``; the tests run it in their own process (``conformance_shim.py``).
+The tests run it in their own process (``conformance_shim.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import sys
 import tempfile
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import httpx2
 
 from operad import CallError, ErrorCode, OperadError, OperationRegistry, OperationSpec, load_plugins
 from operad_auth import TokenStore
@@ -28,8 +27,6 @@ class Browser:
         self._answer: list[str | None] = []
 
     async def visit(self, url: str) -> None:
-        import httpx2
-
         async with httpx2.AsyncClient(timeout=60) as client:
             response = await client.get(url)
         query = parse_qs(urlsplit(response.headers["location"]).query)
@@ -54,15 +51,11 @@ async def sample(params: dict[str, Any]) -> dict[str, Any]:
 
 async def issuer_of(url: str) -> str:
     """The authorization server that the server under test names."""
-    import httpx2
-
     parts = urlsplit(url)
     async with httpx2.AsyncClient(timeout=60) as client:
-        for path in (
-            f"/.well-known/oauth-protected-resource{parts.path}",
-            "/.well-known/oauth-protected-resource",
-        ):
-            response = await client.get(f"{parts.scheme}://{parts.netloc}{path}")
+        for path in (parts.path, ""):
+            known = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{path}"
+            response = await client.get(known)
             if response.status_code == 200:
                 return str(response.json()["authorization_servers"][0])
     raise OperadError("the server names no authorization server")
@@ -79,8 +72,6 @@ async def exchanged(context: dict[str, Any], issuer: str, resource: str) -> str:
         "resource": resource,
         "client_id": context["idp_client_id"],
     }
-    import httpx2
-
     async with httpx2.AsyncClient() as client:
         response = await client.post(context["idp_token_endpoint"], data=fields)
     return str(response.json()["access_token"])
@@ -91,30 +82,19 @@ async def auth(url: str, scenario: str, context: dict[str, Any]) -> MCPAuth | No
         return None
     client = {"client_id": context.get("client_id"), "client_secret": context.get("client_secret")}
     if scenario.startswith("auth/client-credentials"):
-        return MCPAuth(
-            type="client_credentials",
-            **client,
-            issuer=await issuer_of(url),
-            private_key=context.get("private_key_pem"),
-            signing_algorithm=context.get("signing_algorithm", "ES256"),
-        )
+        key, algorithm = context.get("private_key_pem"), context.get("signing_algorithm", "ES256")
+        proof = {"private_key": key, "signing_algorithm": algorithm}
+        return MCPAuth(type="client_credentials", **client, issuer=await issuer_of(url), **proof)
     if scenario in ("auth/wif-jwt-bearer", "auth/enterprise-managed-authorization"):
-        return MCPAuth(
-            type="jwt_bearer",
-            **client,
-            issuer=await issuer_of(url),
-            assertion=context.get("valid_jwt") or partial(exchanged, context),
-        )
+        assertion = context.get("valid_jwt") or partial(exchanged, context)
+        return MCPAuth(type="jwt_bearer", **client, issuer=await issuer_of(url), assertion=assertion)
     browser = Browser()
     return MCPAuth(
-        type="oauth",
-        **client,
-        issuer=await issuer_of(url) if client["client_secret"] else None,
+        type="oauth", **client, issuer=await issuer_of(url) if client["client_secret"] else None,
         client_metadata_url="https://conformance-test.local/client-metadata.json",
-        redirect_handler=browser.visit,
-        callback_handler=browser.answer,
+        redirect_handler=browser.visit, callback_handler=browser.answer,
         store=TokenStore(tempfile.mkdtemp(), keyring=False),
-    )
+    )  # fmt: skip
 
 
 def filled(spec: OperationSpec) -> dict[str, Any]:
@@ -125,20 +105,14 @@ def filled(spec: OperationSpec) -> dict[str, Any]:
 
 async def run(url: str, scenario: str, version: str, context: dict[str, Any]) -> None:
     """Load the server, and call whatever it offers. Raises `OperadError` where the server makes that impossible."""
-    modern = version >= "2026-07-28"
+    mode = "auto" if version >= "2026-07-28" else "legacy"
+    # All scenarios run at once: on a slow machine none is to fall back.
+    patience = {"connect_timeout": 120, "discover_timeout": 60}
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load(
-            "mcp",
-            namespace="s",
-            url=url,
-            auth=await auth(url, scenario, context),
-            mode="auto" if modern else "legacy",
-            connect_timeout=120,
-            discover_timeout=60,  # all scenarios run at once: on a slow machine none is to fall back
-            elicitation=elicit,
-            sampling=sample,
-            roots=["file:///tmp"],
-        )
+            "mcp", namespace="s", url=url, auth=await auth(url, scenario, context), mode=mode, **patience,
+            elicitation=elicit, sampling=sample, roots=["file:///tmp"],
+        )  # fmt: skip
         tools = {
             spec.name: filled(spec)
             for spec in registry.specs()
@@ -166,18 +140,3 @@ async def run(url: str, scenario: str, version: str, context: dict[str, Any]) ->
         for spec in registry.specs():
             if spec.name in ("resources.list", "prompts.list"):
                 await registry.execute(spec.id, {}, timeout=20)
-
-
-if __name__ == "__main__":
-    environ = os.environ
-    try:
-        asyncio.run(
-            run(
-                sys.argv[1],
-                environ.get("MCP_CONFORMANCE_SCENARIO", ""),
-                environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25"),
-                json.loads(environ.get("MCP_CONFORMANCE_CONTEXT") or "{}"),
-            )
-        )
-    except OperadError as error:
-        sys.exit(str(error))
