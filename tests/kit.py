@@ -99,7 +99,12 @@ async def front_door(
 
 @asynccontextmanager
 async def operad(
-    folder: Path, *arguments: str, until: str, never: str = "Traceback", **env: str
+    folder: Path,
+    *arguments: str,
+    until: str,
+    never: str = "Traceback",
+    program: tuple[str | Path, ...] = (OPERAD,),
+    **env: str,
 ) -> AsyncIterator[Any]:
     """Run a command of operad that serves, and end it as a service manager does.
 
@@ -107,7 +112,7 @@ async def operad(
     """
     # Not asyncio's: its thread that waits for the end, and a signal that is sent then, both collect the process.
     process = subprocess.Popen(
-        [OPERAD, *arguments], cwd=folder, env={**os.environ, **env},
+        [*program, *arguments], cwd=folder, env={**os.environ, **env},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     with process:

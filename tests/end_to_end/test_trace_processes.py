@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
-from operad_testing import free_port
-from tests.kit import LOCAL
+from tests.kit import LOCAL, operad, output_of, url_in
 
 TRACED = """
 import json, os, sys
@@ -60,103 +55,53 @@ async def both(n: int, context: OperationContext) -> list[int]:
 """
 
 
-class Processes:
-    """The processes of one test, each in a folder of its own."""
-
-    def __init__(self, place: Path, stack: ExitStack) -> None:
-        self._place = place
-        self._stack = stack
-        (place / "traced.py").write_text(TRACED)
-
-    def folder(self, name: str, configuration: str, functions: str = "") -> Path:
-        """The folder of a process, with its configuration and its functions."""
-        folder = self._place / name
-        folder.mkdir()
-        (folder / "ops.py").write_text(functions)
-        (folder / "operad.toml").write_text(configuration)
-        return folder
-
-    def command(self, *arguments: str) -> list[str]:
-        """``operad …``, traced."""
-        return [sys.executable, str(self._place / "traced.py"), *arguments]
-
-    def environment(self, name: str) -> dict[str, str]:
-        """Where a process writes its spans, and its cache."""
-        spans, cache = self._place / f"{name}.spans", self._place / "cache"
-        return {**os.environ, "SPANS": str(spans), "XDG_CACHE_HOME": str(cache)}
-
-    def start(self, name: str, *arguments: str) -> None:
-        """Start one that serves until the test ends."""
-        folder, log = self._place / name, self._place / f"{name}.log"
-        self._stack.enter_context(running(self.command(*arguments), folder, self.environment(name), log))
-
-    def spans(self, name: str) -> list[dict[str, str]]:
-        """What a process wrote."""
-        return [json.loads(line) for line in (self._place / f"{name}.spans").read_text().splitlines()]
-
-
-@contextmanager
-def running(command: list[str], folder: Path, environment: dict[str, str], log: Path) -> Iterator[None]:
-    """A process that is ended as a service manager ends it."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def answers(url: str, wanted: bytes = b"") -> None:
-    """Wait until a server answers with what is wanted."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        try:
-            with urlopen(url, timeout=5) as response:
-                if wanted in response.read():
-                    return
-        except OSError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"{url} does not answer with {wanted!r}")
-
-
 @pytest.mark.slow
-def test_one_trace_spans_six_processes_and_each_call_has_the_one_before_it_as_its_parent(tmp_path: Path) -> None:
-    hub, api, gateway = free_port(), free_port(), free_port()
-    with ExitStack() as stack:
-        processes = Processes(tmp_path, stack)
-        processes.folder("hub", "")
-        processes.folder("api", LOCAL, LEAF.format(name="api"))
-        tool = processes.folder("tool", LOCAL, LEAF.format(name="tool"))
-        processes.start("hub", "hub", "--listen", f"127.0.0.1:{hub}")
-        processes.start("api", "serve", "--http", f"127.0.0.1:{api}")
-        answers(f"http://127.0.0.1:{api}/openapi.json", b"leaf")
-        serve = processes.command("serve", "--mcp", "stdio", "-c", str(tool / "operad.toml"))
+async def test_one_trace_spans_six_processes_and_each_call_has_the_one_before_it_as_its_parent(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "traced.py").write_text(TRACED)
+    program = (sys.executable, str(tmp_path / "traced.py"))
+
+    def folder(name: str, configuration: str, functions: str = "") -> Path:
+        """Make the folder of a process, with its configuration and its functions."""
+        made = tmp_path / name
+        made.mkdir()
+        (made / "ops.py").write_text(functions)
+        (made / "operad.toml").write_text(configuration)
+        return made
+
+    def environment(name: str) -> dict[str, str]:
+        return {"SPANS": str(tmp_path / f"{name}.spans"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    async with AsyncExitStack() as stack:
+
+        async def started(place: Path, *arguments: str) -> str:
+            """Start one that serves until the test ends; return what it said."""
+            options = {"until": r" on \w+://\S+", "program": program, **environment(place.name)}
+            _, said = await stack.enter_async_context(operad(place, *arguments, **options))
+            return said
+
+        hub = url_in(await started(folder("hub", ""), "hub", "--listen", "127.0.0.1:0"))
+        leaf = folder("api", LOCAL, LEAF.format(name="api"))
+        api = url_in(await started(leaf, "serve", "--http", "127.0.0.1:0"))
+        tool = folder("tool", LOCAL, LEAF.format(name="tool"))
+        arguments = [program[1], "serve", "--mcp", "stdio", "-c", str(tool / "operad.toml")]
         sources = (
-            f'[sources.api]\ntype = "openapi"\nspec = "http://127.0.0.1:{api}/openapi.json"\n'
-            f'[sources.tool]\ntype = "mcp"\ncommand = {json.dumps(serve[0])}\nargs = {json.dumps(serve[1:])}\n'
-            f"env = {{ SPANS = {json.dumps(str(tmp_path / 'tool.spans'))} }}\n"
+            f'[sources.api]\ntype = "openapi"\nspec = "{api}/openapi.json"\n'
+            f'[sources.tool]\ntype = "mcp"\ncommand = {json.dumps(program[0])}\nargs = {json.dumps(arguments)}\n'
+            f"env = {{ SPANS = {json.dumps(environment('tool')['SPANS'])} }}\n"
         )
-        processes.folder("worker", LOCAL + sources, WORK)
-        processes.start("worker", "serve", "--transport", f"ws://127.0.0.1:{hub}")
-        processes.folder("gateway", f'[sources.far]\ntype = "remote"\nurl = "ws://127.0.0.1:{hub}"\n')
-        processes.start("gateway", "serve", "--http", f"127.0.0.1:{gateway}")
-        answers(f"http://127.0.0.1:{gateway}/openapi.json", b"work.both")
-        client = processes.folder(
-            "client", f'[sources.door]\ntype = "openapi"\nspec = "http://127.0.0.1:{gateway}/openapi.json"\n'
-        )
-        done = subprocess.run(
-            processes.command("call", "door.far.work.both", "n=1", "--data"),
-            cwd=client, env=processes.environment("client"), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr + (tmp_path / "gateway.log").read_text()
-        assert json.loads(done.stdout) == [2, 2]
-    spans = {name: processes.spans(name) for name in ("client", "gateway", "worker", "api", "tool")}
+        await started(folder("worker", LOCAL + sources, WORK), "serve", "--transport", hub)
+        far = f'[sources.far]\ntype = "remote"\nurl = "{hub}"\n'
+        gateway = url_in(await started(folder("gateway", far), "serve", "--http", "127.0.0.1:0"))
+        client = folder("client", f'[sources.door]\ntype = "openapi"\nspec = "{gateway}/openapi.json"\n')
+        env = {**os.environ, **environment("client")}
+        shown = await output_of(*program, "call", "door.far.work.both", "n=1", "--data", cwd=client, env=env)
+        assert json.loads(shown) == [2, 2]
+    spans = {
+        name: [json.loads(line) for line in (tmp_path / f"{name}.spans").read_text().splitlines()]
+        for name in ("client", "gateway", "worker", "api", "tool")
+    }
     (root,) = spans["client"]
     assert (root["name"], root["parent"]) == ("door.far.work.both", None)
     # The MCP SDK traces what its sessions say to one another besides calls, each in a trace of its own.
