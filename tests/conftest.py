@@ -37,14 +37,9 @@ class Uv:
         """Run it. Skips the test where a package is neither in the cache nor can be fetched."""
         environment = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "UV_PROJECT")}
         for offline in (["--offline"], []):
+            command = [*self.command, *offline, *arguments]
             done = subprocess.run(
-                [*self.command, *offline, *arguments],
-                cwd=cwd,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
+                command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
             )
             if done.returncode == 0:
                 return
@@ -78,14 +73,9 @@ class Environment:
         hidden = ("PYTHONPATH", "VIRTUAL_ENV", "OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS", "OPERAD_LONG")
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         return subprocess.run(
-            [self.python, *arguments],
-            cwd=cwd or self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+            [self.python, *arguments], cwd=cwd or self.folder, env=environment,
+            capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
 
     def records(self) -> list[dict[str, Any]]:
         """What `load_plugins` reports there."""

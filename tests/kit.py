@@ -82,13 +82,14 @@ async def front_door(
     users: Mapping[str, str] | None = None,
     *,
     port: int = 0,
+    http: Any = None,
     servers: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[str]:
     """Open a front door with HTTP API and MCP to users with tokens; yield its URL."""
     records = [TokenRecord(token=token, id=name) for name, token in (users or {}).items()]
     options = {"tokens": records, **options}
-    plan = Plan(options=ServeOptions(**options), http=("127.0.0.1", port), servers=servers or {})
+    plan = Plan(options=ServeOptions(**options), http=http or ("127.0.0.1", port), servers=servers or {})
     door = FrontDoor(registry, plan, asyncio.Event())
     async with door.open():
         yield str(door.url)

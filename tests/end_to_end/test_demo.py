@@ -8,6 +8,9 @@ import signal
 import subprocess
 import urllib.request
 
+import pytest
+
+from operad_cli.main import main
 from tests.kit import OPERAD, output_of
 
 
@@ -24,11 +27,13 @@ async def test_the_demo_shows_an_envelope_of_each_source_a_stream_and_a_nested_c
     assert nested["customer_time"]["timezone"] == "Asia/Tokyo"
 
 
-def test_the_demo_for_people_ends_by_itself_and_names_each_source() -> None:
-    done = subprocess.run([OPERAD, "demo"], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_the_demo_for_people_ends_by_itself_and_names_each_source(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo"])
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.err) == (0, "")
     for word in ("local", "http", "mcp", "shop.orderEvents", "demo.offer"):
-        assert word in done.stdout
+        assert word in shown.out
 
 
 def test_the_demo_that_is_kept_leaves_the_front_door_open_until_an_interrupt() -> None:

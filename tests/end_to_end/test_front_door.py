@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.kit import LOCAL, META, OPERAD, listening, openapi, operad, url_in
+from operad import OperationRegistry, load_plugins, operation
+from tests.kit import LOCAL, META, OPERAD, front_door, listening, openapi, operad, url_in
 
 OPERATIONS = """
 import asyncio, os
@@ -219,13 +220,16 @@ async def test_an_api_and_an_mcp_server_are_served_by_one_command_without_a_conf
     assert seen == [("/book", "k-1")]
 
 
-async def test_everything_is_served_at_a_unix_socket_as_well(folder: Path) -> None:
-    text = CONFIGURATION.replace('http = "127.0.0.1:0"', 'http = "unix:desk.sock"')
-    (folder / "operad.toml").write_text(text)
+async def test_everything_is_served_at_a_unix_socket_as_well(tmp_path: Path) -> None:
+    @operation(namespace="math", type="query")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    registry, path = OperationRegistry(load_plugins()), tmp_path / "desk.sock"
+    registry.register(add)
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with running(folder, "--config", str(folder)) as (_, said):
-        path = folder / "desk.sock"
-        assert f"MCP            http://unix:{path}:/mcp" in said
+    async with front_door(registry, {"joe": TOKEN}, http=path) as url:
+        assert url == f"http://unix:{path}:"
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path)), headers=headers) as session:
             async with session.get("http://localhost/operations/math.add?a=1&b=2") as answer:
                 assert await answer.json() == 3

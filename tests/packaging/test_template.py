@@ -33,16 +33,8 @@ def test_a_new_plugin_installs_and_passes_its_own_tests(
 
 
 def test_a_new_plugin_is_strictly_typed(rendered: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--cache-dir",
-        str(tmp_path),
-        "src/operad_carrier_pigeons",
-    ]
-    done = subprocess.run(command, cwd=rendered, capture_output=True, text=True, timeout=300, check=False)
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "src/operad_carrier_pigeons"]
+    done = subprocess.run(mypy, cwd=rendered, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
 
 
