@@ -168,14 +168,19 @@ async def listener(port: int, *command: str | Path, **env: str) -> AsyncIterator
 
 
 async def output_of(
-    *command: str | Path, given: str = "", code: int = 0, encoding: str = "utf-8", **options: Any
+    *command: str | Path,
+    given: str = "",
+    code: int = 0,
+    encoding: str = "utf-8",
+    patience: float | None = 180,
+    **options: Any,
 ) -> str:
     """Return what a program writes to standard output, or to standard error if its exit code shall not be 0."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
     )
     try:
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(patience):
             out, errors = await process.communicate(given.encode())
     finally:
         if process.returncode is None:

@@ -9,10 +9,14 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
-from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap, load_plugins
+from worker import chaos_registry
+
+from operad import CallError, CallHandler, PendingRequestMap, load_plugins
 from operad_nats.testing import NATSServer
 from operad_redis.testing import RedisServer
 
@@ -23,16 +27,8 @@ def loopback(state: str) -> None:
 
 async def main(kind: str) -> dict[str, Any]:
     loopback("up")
-    runs: list[str] = []
-
-    async def change(input: Any, context: Any) -> str:
-        runs.append(input["id"])
-        await asyncio.sleep(input.get("delay", 0))
-        return "done"
-
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="cut", name="change", type="mutation"), change)
-    with NATSServer() if kind == "nats" else RedisServer() as server:
+    with tempfile.NamedTemporaryFile("r") as log, NATSServer() if kind == "nats" else RedisServer() as server:
+        registry = chaos_registry("done", log.name)
         quick = {"ping_interval": 0.3} if kind == "nats" else {"lease": 1.0}
         transport = load_plugins().transport(server.url, connect_timeout=2.0, reconnect_wait=0.1, **quick)
         async with CallHandler(registry, transport, drain_timeout=1.0), PendingRequestMap(transport) as calls:
@@ -41,7 +37,7 @@ async def main(kind: str) -> dict[str, Any]:
             async def call(id: str, timeout: float, **input: Any) -> str:
                 started = time.monotonic()
                 try:
-                    return str((await calls.call("cut.change", {"id": id, **input}, timeout=timeout)).data)
+                    return str((await calls.call("chaos.change", {"id": id, **input}, timeout=timeout)).data)
                 except CallError as error:
                     return str(error.code)
                 finally:
@@ -50,7 +46,7 @@ async def main(kind: str) -> dict[str, Any]:
             before = await call("before", 30.0)
             held = [asyncio.create_task(call(f"held{number}", 4.0, delay=60.0)) for number in range(20)]
             async with asyncio.timeout(30):
-                while len(runs) < 21:
+                while len(Path(log.name).read_text().splitlines()) < 21:
                     await asyncio.sleep(0.01)
             loopback("down")
             during = [asyncio.create_task(call(f"during{number}", 2.0)) for number in range(20)]
@@ -61,6 +57,7 @@ async def main(kind: str) -> dict[str, Any]:
                 while after != "done":
                     await asyncio.sleep(0.05)
                     after = await call(f"after{len(late)}", 1.0)
+            runs = Path(log.name).read_text().splitlines()
             return {
                 "before": before,
                 "ended": sorted(ended),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -14,23 +15,7 @@ ALL = {file.parent.name: tomllib.loads(file.read_text()) for file in (ROOT / "pl
 PROJECTS = {
     name: file["project"] for name, file in ALL.items() if "operad" in file["project"].get("entry-points", {})
 }
-CONTRIBUTES = {
-    "auth": {"hooks": ["operad_credentials", "operad_tables"]},
-    "calls": {"sources": ["remote"], "hooks": ["operad_call_map", "operad_call_server"]},
-    "code": {"sources": ["code"], "hooks": ["operad_commands"]},
-    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"], "hooks": ["operad_commands"]},
-    "nats": {"transports": ["nats", "tls+nats"]},
-    "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"]},
-    "opentelemetry": {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]},
-    "redis": {"transports": ["redis", "rediss"]},
-    "scanner": {"sources": ["scanner"]},
-    "rules": {
-        "hooks": ["operad_commands", "operad_interceptors", "operad_register_operations", "operad_tables"],
-    },
-    "search": {"hooks": ["operad_search"]},
-    "serve": {"hooks": ["operad_commands"], "servers": ["openapi"]},
-    "websocket": {"hooks": ["operad_commands", "operad_tables"], "transports": ["ws", "wss"]},
-}
+CONTRIBUTES = json.loads(Path(__file__).with_name("contributes.json").read_text())
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -24,18 +25,7 @@ NAMED = sorted(
     path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.py") if METADATA.search(path.read_text())
 )
 
-SAYS = {
-    "embedding/idempotency.py": "receipt 1 [100]\n['receipt 2', 'receipt 2'] [100, 250]\n",
-    "embedding/interceptors.py": "Bonn grey\nBonn grey\nAtlantis NO_SUCH_CITY\nremote requests: ['Bonn', 'Atlantis']\n",
-    "embedding/notebook.py": "2 6\nVALIDATION_ERROR: ",
-    "embedding/saved_queries.py": "['report.names']\n['by_city', 'largest']\n[[5], [8]]\nOPERATION_NOT_FOUND\n"
-    "['report.by_city', 'report.names'] ['report.names 2', 'report.by_city 2']\n['report.names']\n",
-    "embedding/tools_for_models.py": "['shop_price'] ['shop_discount', 'shop_price']\nhat: 12 EUR\n",
-    "embedding/typed_calls.py": "7\n2026-05-02 1\n",
-    "embedding/views.py": "['library.search']\n['Emma']\nACCESS_DENIED\nEmma is gone\n",
-    "llm/langchain_tools.py": "demo_add",
-    "llm/pydantic_ai_tools.py": "demo_add",
-}
+SAYS: dict[str, str] = json.loads(Path(__file__).with_name("says.json").read_text())
 """What programs print; the others have tests of their own, below."""
 PROGRAMS = [pytest.param(name, marks=pytest.mark.long if name.startswith("llm/") else ()) for name in sorted(SAYS)]
 
