@@ -2,6 +2,7 @@
 # ruff: noqa: PT017  # the model branches on what a read raises
 
 import asyncio
+from contextlib import contextmanager
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,30 +20,28 @@ class Server:
         self.runs = []
         registry = OperationRegistry()
 
-        async def single(input, context):
-            name = input["name"]
+        @contextmanager
+        def running(name):
             self.runs.append(name)
             self.running.add(name)
-            gate = self.gates[name] = asyncio.get_running_loop().create_future()
             try:
-                ending = await gate
+                yield name
             finally:
                 self.running.discard(name)
-            if ending == "fail":
-                raise CallError("FAILED", name)
+
+        async def single(input, context):
+            with running(input["name"]) as name:
+                gate = self.gates[name] = asyncio.get_running_loop().create_future()
+                if await gate == "fail":
+                    raise CallError("FAILED", name)
             return name
 
         async def stream(input, context):
-            name = input["name"]
-            self.runs.append(name)
-            self.running.add(name)
-            try:
+            with running(input["name"]) as name:
                 for number in range(input["to"]):
                     yield number
                 if input["then"] == "fail":
                     raise CallError("FAILED", name)
-            finally:
-                self.running.discard(name)
 
         registry.register(OperationSpec(namespace="m", name="single", type="mutation"), single)
         registry.register(OperationSpec(namespace="m", name="stream", type="subscription"), stream)
@@ -143,12 +142,8 @@ class CallMapModel(RuleBasedStateMachine):
     @rule(target=streams_made, to=st.integers(0, 30), then=st.sampled_from(["end", "fail"]))
     def subscribe(self, to, then):
         name = self.name()
-        self.streams[name] = [
-            self.calls.subscribe("m.stream", {"name": name, "to": to, "then": then}),
-            0,
-            to,
-            then,
-        ]
+        stream = self.calls.subscribe("m.stream", {"name": name, "to": to, "then": then})
+        self.streams[name] = [stream, 0, to, then]
         return name
 
     @rule(name=streams_made, count=st.integers(1, 12))

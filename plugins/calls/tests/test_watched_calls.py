@@ -8,7 +8,7 @@ from operad import CallError, CallHandler, ErrorCode, Identity, InProcessTranspo
 from operad.transports import Delivery, LinkDownError
 from operad_calls.serving.served import _both
 from operad_testing import make_plugin, plugins_of
-from plugins.calls.tests.parts import BROKER, INSIDE, STORE, both, registry_of
+from plugins.calls.tests.parts import BROKER, INSIDE, STORE, both, numbers, registry_of
 from plugins.calls.tests.test_served_table import Table
 
 ANN = Identity(id="ann", scopes=frozenset())
@@ -16,11 +16,6 @@ ANN = Identity(id="ann", scopes=frozenset())
 
 async def echo(input, context):
     return {name: context.metadata.get(name) for name in ("traceparent", "tracestate", "baggage")}
-
-
-async def numbers(input, context):
-    for number in range(3):
-        yield number
 
 
 async def test_an_observer_of_a_map_sees_calls_and_streams_until_it_stops():
@@ -35,7 +30,7 @@ async def test_an_observer_of_a_map_sees_calls_and_streams_until_it_stops():
         )  # fmt: skip
         assert abs(record.started - time.time() * 1000) < 60_000
         rows.clear()
-        stream = calls.subscribe("t.n")
+        stream = calls.subscribe("t.n", {"to": 3})
         assert rows == [], "it begins when it is first read"
         assert [one.data async for one in stream] == [0, 1, 2]
         assert (rows[0].is_stream, rows[0].identity_id, rows[1].items) == (True, None, 3)
@@ -44,7 +39,7 @@ async def test_an_observer_of_a_map_sees_calls_and_streams_until_it_stops():
             await calls.call("t.none")
         assert (rows[1].items, rows[1].error.code) == (0, ErrorCode.OPERATION_NOT_FOUND)
         rows.clear()
-        async with calls.subscribe("t.n") as stream:
+        async with calls.subscribe("t.n", {"to": 3}) as stream:
             assert (await anext(stream)).data == 0
         assert rows[1].items == 1
         rows.clear()
