@@ -18,9 +18,9 @@ def replying(body=b"", content_type=None, status=200, **headers):
     return lambda request: web.Response(body=body, status=status, headers=named)
 
 
-def telling(told):
-    """A handler that sends as JSON what a function says of a request."""
-    return lambda request: web.json_response(told(request))
+def result_of(function):
+    """A handler that sends the result of a function of the request, as JSON."""
+    return lambda request: web.json_response(function(request))
 
 
 async def echo(request):

@@ -15,7 +15,7 @@ from operad_openapi._document.document import Document
 from operad_openapi._http import resolving
 from operad_openapi.operations import build_operations
 from plugins.openapi.tests.data import GET
-from plugins.openapi.tests.handlers import redirect, replying, server_context, telling
+from plugins.openapi.tests.handlers import redirect, replying, result_of, server_context
 from plugins.openapi.tests.making import config
 
 PATHOLOGICAL = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs" / "pathological"
@@ -44,7 +44,7 @@ async def test_a_redirect_from_https_to_http_is_refused(serve, fails, requests, 
 
 async def test_mutual_tls_is_met_by_a_certificate(serve, call, fails, api, authority):
     base = await serve(
-        telling(lambda request: request.headers.get("Authorization")), server_context(authority, asks=True)
+        result_of(lambda request: request.headers.get("Authorization")), server_context(authority, asks=True)
     )
     schemes = {"tls": {"type": "mutualTLS"}, "token": {"type": "http", "scheme": "bearer"}}
     document = api(GET, components={"securitySchemes": schemes}, security=[{"tls": []}, {"token": []}])

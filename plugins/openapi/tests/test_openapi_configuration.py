@@ -13,7 +13,7 @@ from aiohttp import web
 from operad import CallError, ConfigError
 from operad_openapi import HTTPAuth, HTTPServiceConfig
 from plugins.openapi.tests.data import DOCUMENTS, FORM, GET, JSON, NOWHERE, TABLES, TEXT
-from plugins.openapi.tests.handlers import telling
+from plugins.openapi.tests.handlers import result_of
 from plugins.openapi.tests.making import body, fields, made, parameter
 
 KEY = {"type": "bearer", "token": "t"}
@@ -310,7 +310,7 @@ async def test_media_types_can_be_preferred_by_operation(serve, operations, api)
     operation = {"requestBody": {"content": dict.fromkeys(kinds, schema)}}
     paths = {f"post /{name}": {"operationId": name, **operation} for name in ("one", "two", "three")}
     table = {"tw*": [kinds[1]], "POST /three": [kinds[2]]}
-    found = operations(api(paths), await serve(telling(lambda request: request.content_type)), media_types=table)
+    found = operations(api(paths), await serve(result_of(lambda request: request.content_type)), media_types=table)
     sent = [(await found[name].handler({"a": "x"}, None)).data for name in ("one", "two", "three")]
     assert sent == list(kinds)
 

@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from operad import CallError, ErrorCode, OperationContext
 from operad_openapi._http.responses import decode_body
 from plugins.openapi.tests.data import GET, JSON, TABLES
-from plugins.openapi.tests.handlers import ENCODINGS, echo, packed, redirect, replying, telling
+from plugins.openapi.tests.handlers import ENCODINGS, echo, packed, redirect, replying, result_of
 from plugins.openapi.tests.making import answers, body, parameter, path_parameter
 
 POST = {"post /x": body({"type": "array"})}
@@ -118,7 +118,7 @@ async def test_a_body_in_pieces_is_put_together(call, headers):
 
 
 async def test_a_connection_serves_one_call_after_another(serve, operations, api):
-    peer = telling(lambda request: request.transport.get_extra_info("peername"))
+    peer = result_of(lambda request: request.transport.get_extra_info("peername"))
     x = operations(api(GET), await serve(peer))["x"].handler
     assert len({tuple((await x({}, None)).data) for _ in range(5)}) == 1
 
@@ -511,7 +511,7 @@ async def test_a_post_is_tried_again(call, requests, status, config):
 async def test_the_idempotency_key_of_a_call_is_sent_with_requests_that_change_something(serve, operations, api):
     put = {"operationId": "put", "parameters": [parameter("Idempotency-Key", "header")]}
     document = api({"get /x": {"operationId": "get"}, "post /x": {"operationId": "post"}, "put /x": put})
-    keys = telling(lambda request: request.headers.getall("Idempotency-Key", []))
+    keys = result_of(lambda request: request.headers.getall("Idempotency-Key", []))
     made, context = operations(document, await serve(keys)), OperationContext(idempotency_key="k1")
     sent = {name: (await operation.handler({}, context)).data for name, operation in made.items()}
     assert sent == {"get": [], "post": ["k1"], "put": ["k1"]}

@@ -14,7 +14,7 @@ from operad.errors import ConfigError, SourceError
 from operad_openapi import from_openapi_file, from_openapi_url
 from operad_openapi._request.text import SerializationError
 from plugins.openapi.tests.data import DOCUMENTS, FORM, GET, JSON, NOWHERE, TABLES, TEXT, configured
-from plugins.openapi.tests.handlers import echo, replying, telling
+from plugins.openapi.tests.handlers import echo, replying, result_of
 from plugins.openapi.tests.making import answers, body, config, fields, made, parameter, path_parameter, read
 
 SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs"
@@ -588,7 +588,7 @@ async def test_a_document_of_a_url_has_a_server_there_and_what_it_refers_to(serv
     """An empty server would be the document itself by RFC 3986, and is the root in connexion's documents."""
     document = api({"get /x": {"parameters": [{"$ref": "../p.json"}]}}, servers=[{"url": server}])
     files = {"/spec/openapi.json": document, "/p.json": parameter("q")}
-    base = await serve(telling(lambda request: files.get(request.path, request.path_qs)))
+    base = await serve(result_of(lambda request: files.get(request.path, request.path_qs)))
     async with await from_openapi_url(f"{base}/spec/openapi.json", config(base_url=None)) as found:
         assert (await found[0].handler({"q": "1"}, None)).data == expected
 
@@ -638,7 +638,7 @@ async def test_files_can_come_from_elsewhere(api):
 
 
 async def test_the_registry_loads_calls_and_closes(serve, api, tmp_path):
-    base = await serve(telling(lambda request: {"id": request.match_info["tail"]}))
+    base = await serve(result_of(lambda request: {"id": request.match_info["tail"]}))
     node = {
         "operationId": "get",
         "parameters": [path_parameter("id")],
@@ -695,7 +695,7 @@ async def test_a_real_document_loads_with_every_operation(name):
 async def test_headers_go_with_the_request_for_a_document_to_origins_of_the_api_alone(
     api, serve, requests, home, origin, sent
 ):
-    base = await serve(telling(lambda request: api(GET)))
+    base = await serve(result_of(lambda request: api(GET)))
     options = {"base_url": base if home else NOWHERE, "origins": [base] if origin else []}
     await from_openapi_url(f"{base}/openapi.json", config(headers={"X-Key": "hush"}, **options))
     assert [request.headers.get("X-Key") for request in requests] == [sent]

@@ -155,9 +155,16 @@ async def test_items_that_could_be_several_lists_are_asked_for(load, registry):
         await anext(registry.paginate("api.x", items=True))
 
 
-@pytest.mark.parametrize("rule", [{"cursor": "a"}, {"next": "a", "page": "b"}])
-def test_a_rule_that_contradicts_itself_is_refused(rule):
-    with pytest.raises(ConfigError, match="pagination"):
+@pytest.mark.parametrize(
+    ("rule", "got"),
+    [
+        ({"cursor": "a"}, "only cursor"),
+        ({"parameter": "b"}, "only parameter"),
+        ({"next": "a", "page": "b"}, "next, page"),
+    ],
+)
+def test_a_rule_that_contradicts_itself_is_refused(rule, got):
+    with pytest.raises(ConfigError, match=f"pagination: expected .*got {got}$"):
         HTTPServiceConfig(namespace="a", pagination={"x": rule})
     assert Pagination(cursor="a", parameter="b").first_page == 1
 

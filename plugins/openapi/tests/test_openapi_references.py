@@ -12,7 +12,7 @@ from operad_openapi._document import parsing
 from operad_openapi._document.naming import Names
 from operad_openapi._document.parsing import parse
 from plugins.openapi.tests.data import DOCUMENTS, JSON
-from plugins.openapi.tests.handlers import telling
+from plugins.openapi.tests.handlers import result_of
 from plugins.openapi.tests.making import JSON_OK, answers, large, made, parameter, read
 
 
@@ -35,7 +35,7 @@ def test_a_reference_in_the_place_of_an_operation_is_that_operation(api):
 
 async def test_references_work_in_every_place(serve):
     """Path item, operation, parameter, body, response, header of a response, security scheme."""
-    sent = telling(lambda request: {"key": request.headers.get("X-Key"), "q": request.query.get("q")})
+    sent = result_of(lambda request: {"key": request.headers.get("X-Key"), "q": request.query.get("q")})
     credentials, document = {"key": {"type": "apiKey", "token": "s"}}, DOCUMENTS["references in every place"]
     async with made(document, base_url=await serve(sent), credentials=credentials) as found:
         assert set(one(found).input_schema.raw["properties"]) == {"q", "b"}

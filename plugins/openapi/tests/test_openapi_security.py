@@ -13,7 +13,7 @@ from operad import CallError, Identity, OperationContext, OperationRegistry, loa
 from operad_auth import TokenStore
 from operad_openapi import HTTPAuth
 from plugins.openapi.tests.data import GET, NOWHERE, TABLES, configured
-from plugins.openapi.tests.handlers import redirect, replying, telling
+from plugins.openapi.tests.handlers import redirect, replying, result_of
 from plugins.openapi.tests.making import config, parameter
 
 SCHEMES = {
@@ -185,7 +185,7 @@ async def test_a_client_secret_does_not_go_to_a_public_host_in_the_clear(fails, 
 
 
 async def test_an_answer_without_a_token_is_an_error(fails, secured):
-    handler = telling(lambda request: {"error": "invalid_client"})
+    handler = result_of(lambda request: {"error": "invalid_client"})
     assert "invalid_client" in (await fails(handler, secured(), auth=OAUTH)).message
 
 

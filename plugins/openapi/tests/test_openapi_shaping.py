@@ -7,7 +7,7 @@ import pytest
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_openapi import HTTPServiceConfig
 from plugins.openapi.tests.data import DOCUMENTS, GET, NOWHERE, TABLES, configured
-from plugins.openapi.tests.handlers import echo, replying, telling
+from plugins.openapi.tests.handlers import echo, replying, result_of
 from plugins.openapi.tests.making import body, made, parameter, path_parameter, read
 
 
@@ -149,7 +149,7 @@ async def test_a_list_is_sent_as_json_lines(serve, operations, api):
 
 
 async def test_a_kept_cookie_does_not_follow_to_another_port(serve, operations, api):
-    target = await serve(telling(lambda request: request.headers.get("Cookie")))
+    target = await serve(result_of(lambda request: request.headers.get("Cookie")))
     moved = replying(status=302, Location=target, Set_Cookie="sid=s; Path=/")
     found = operations(api(GET), await serve(moved), keep_cookies=True)
     for _ in range(2):

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from operad import CallError, ErrorCode
 from plugins.openapi.tests.data import GET, JSON, TEXT
-from plugins.openapi.tests.handlers import replying, telling
+from plugins.openapi.tests.handlers import replying, result_of
 from plugins.openapi.tests.making import body, fields
 
 EVENTS = {"text/event-stream": {"schema": {"type": "object"}}}
@@ -250,6 +250,6 @@ async def test_a_stream_without_end_answers_a_call_with_its_first_item(registry,
 
 @pytest.mark.parametrize("config", [{}, {"operation_types": {"x": "subscription"}}])
 async def test_what_could_be_a_stream_and_is_none_is_one_item(registry, load, config):
-    await load(telling(lambda request: {"a": 1}), **config)
+    await load(result_of(lambda request: {"a": 1}), **config)
     assert [item.data async for item in registry.subscribe("api.x")] == [{"a": 1}]
     assert (await registry.execute("api.x")).data == {"a": 1}

@@ -17,7 +17,7 @@ from operad import ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig
 from operad_openapi._http import session as session_module
 from plugins.openapi.tests.data import GET
-from plugins.openapi.tests.handlers import ENCODINGS, echo, packed, replying, server_context, telling
+from plugins.openapi.tests.handlers import ENCODINGS, echo, packed, replying, result_of, server_context
 from plugins.openapi.tests.making import made
 
 JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -126,7 +126,7 @@ async def test_a_configured_proxy_gets_the_requests_and_its_own_credential(call,
 async def test_the_environment_names_the_proxy_if_it_is_asked(proxy, serve, call, monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://{proxy}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    base = await serve(telling(lambda request: "direct"))
+    base = await serve(result_of(lambda request: "direct"))
     assert (await call("http://api.example.test", proxy="environment")).data == "proxy"
     assert (await call(base, proxy="environment")).data == "direct"
     assert (await call(base)).data == "direct"
@@ -172,7 +172,7 @@ async def test_a_header_that_is_no_utf_8_is_latin_1(serve_raw, call):
 
 async def test_files_say_whom_to_trust_and_what_to_show(serve, call, fails, tmp_path):
     authority = trustme.CA()
-    shows = telling(lambda request: request.transport.get_extra_info("peercert") is not None)
+    shows = result_of(lambda request: request.transport.get_extra_info("peercert") is not None)
     base = await serve(shows, server_context(authority, asks=True))
     own = authority.issue_cert("client@example.test")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -223,7 +223,7 @@ async def test_a_connection_that_its_server_may_be_closing_is_not_used_again(
 ):
     """A POST that met the closing connection would be lost, and could not be sent again."""
     monkeypatch.setattr(session_module, "IDLE", idle)
-    peer = telling(lambda request: request.transport.get_extra_info("peername"))
+    peer = result_of(lambda request: request.transport.get_extra_info("peername"))
     found = operations(api({"post /x": {"operationId": "x"}}), await serve(peer))
     first = await found["x"].handler({}, None)
     await asyncio.sleep(0.05)

@@ -8,7 +8,7 @@ import sys
 import pytest
 import trustme
 
-from plugins.openapi.tests.handlers import server_context, telling
+from plugins.openapi.tests.handlers import result_of, server_context
 
 PROGRAM = """
 import asyncio, json, sys
@@ -50,7 +50,7 @@ async def servers(serve, tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     contexts = (None, server_context(authority))
-    plain, secure = [await serve(telling(lambda request: True), context) for context in contexts]
+    plain, secure = [await serve(result_of(lambda request: True), context) for context in contexts]
     return plain, secure, str(tmp_path / "ca.pem")
 
 
