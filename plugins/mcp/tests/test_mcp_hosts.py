@@ -11,23 +11,9 @@ import pytest
 
 from operad import ConfigError, SourceError
 from operad_mcp import load_mcp_servers
-from plugins.mcp.tests.peers import HOSTILE, TABLES, loaded, plain
+from plugins.mcp.tests.peers import HOSTILE, TABLES, Log, Patch, loaded, plain, table
 
-VSCODE = """{
-  // servers of this workspace
-  "inputs": [
-    {"type": "promptString", "id": "api-key", "description": "The key of the service", "password": true},
-  ],
-  "servers": {
-    "a": {
-      "type": "stdio", "command": "npx", "args": ["-y", "a//b", "/* no comment */",],
-      "env": {"KEY": "${input:api-key}", "HOME_IS": "${userHome}", "IN": "${workspaceFolder}/src"},
-      "envFile": "${workspaceFolder}/.env", /* more
-      of them */
-    },
-  },
-}
-"""
+VSCODE = Path(__file__).with_name("mcp_vscode.jsonc").read_text("utf-8")
 
 
 GOOD = {"command": sys.executable, "args": [str(HOSTILE), "many"]}
@@ -37,6 +23,11 @@ def write(path: Path, content: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
+
+
+def read(folder: Path, servers: Any, **options: Any) -> Any:
+    """The servers of a file."""
+    return load_mcp_servers(write(folder / "mcp.json", {"mcpServers": servers}), **options)
 
 
 def test_a_file_of_vs_code_is_read_with_comments_inputs_and_variables(tmp_path: Path) -> None:
@@ -53,20 +44,17 @@ def test_a_file_of_vs_code_is_read_with_comments_inputs_and_variables(tmp_path: 
     assert load_mcp_servers(settings)["b"].url == "http://h/mcp"
 
 
-def test_a_file_of_servers_is_read_as_hosts_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@table("files")
+def test_a_file_of_servers_is_read_as_hosts_read_it(
+    servers: Any, expected: Any, ignored: str, tmp_path: Path, monkeypatch: Patch, caplog: Log
+) -> None:
     monkeypatch.setenv("OPERAD_TEST_TOKEN", "t")
-    url, headers = "http://h/${OPERAD_TEST_NONE:-mcp}", {"A": "Bearer ${OPERAD_TEST_TOKEN}"}
-    servers = {
-        "a": {"command": "npx", "args": ["-y", "x"], "env": {"K": "${OPERAD_TEST_TOKEN}"}, "alwaysAllow": []},
-        "b": {"type": "http", "url": url, "headers": headers},
-        "c": {"type": "sse", "url": "http://h/sse"},
-        "off": {"command": "x", "disabled": True},
-    }
-    read = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
-    assert list(read) == ["a", "b", "c"]
-    assert (read["a"].args, read["a"].env) == (["-y", "x"], {"K": "t"})
-    assert (read["b"].url, read["b"].headers) == ("http://h/mcp", {"A": "Bearer t"})
-    assert read["c"].transport == "sse"
+    configs = read(tmp_path, servers)
+    found = {name: {field: getattr(configs[name], field) for field in fields} for name, fields in expected.items()}
+    assert (list(configs), found) == (list(expected), expected)
+    assert [record.getMessage().partition("ignored: ")[2] for record in caplog.records] == (
+        [ignored] if ignored else []
+    )
 
 
 def test_an_input_without_a_terminal_is_refused_with_its_name_and_what_to_do(tmp_path: Path) -> None:
@@ -75,11 +63,8 @@ def test_an_input_without_a_terminal_is_refused_with_its_name_and_what_to_do(tmp
         load_mcp_servers(path)
 
 
-def test_an_input_is_asked_for_once_where_there_is_a_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_input_is_asked_for_once_where_there_is_a_terminal(tmp_path: Path, monkeypatch: Patch) -> None:
     entry = {"command": "x", "env": {"A": "${input:k}", "B": "${input:k}"}}
-    path = write(tmp_path / "mcp.json", {"mcpServers": {"a": entry}})
     asked: list[str] = []
 
     def ask(text: str) -> str:
@@ -89,31 +74,14 @@ def test_an_input_is_asked_for_once_where_there_is_a_terminal(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("getpass.getpass", ask)
-    assert load_mcp_servers(path)["a"].env == {"A": "typed", "B": "typed"}
+    assert read(tmp_path, {"a": entry})["a"].env == {"A": "typed", "B": "typed"}
     assert len(asked) == 1
-
-
-def test_what_is_switched_off_is_not_offered_and_what_is_not_understood_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    servers = {
-        "off": {"command": "x", "enabled": False},
-        "disabled": {"command": "x", "disabled": True},
-        "a": {"command": "x", "disabledTools": ["delete"], "autoApprove": ["read"], "timeout": 60, "retires": 3},
-        "b": {"command": "x", "includeTools": ["read"], "excludeTools": ["write"]},
-    }
-    loaded = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
-    assert list(loaded) == ["a", "b"]
-    assert loaded["a"].exclude == ["delete"]
-    assert (loaded["b"].include, loaded["b"].exclude) == (["read"], ["write"])
-    assert "ignored: retires, timeout; set timeout in the options of the source, in seconds" in caplog.text
-    assert "autoApprove" not in caplog.text
 
 
 def test_a_folder_of_a_file_is_relative_to_the_file(tmp_path: Path) -> None:
     servers = {"a": {"command": "x", "cwd": "sub"}, "b": {"command": "x", "cwd": "/abs"}, "c": {"command": "x"}}
-    loaded = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
-    assert [loaded[name].cwd for name in "abc"] == [str(tmp_path / "sub"), "/abs", str(tmp_path)]
+    found = read(tmp_path, servers)
+    assert [found[name].cwd for name in "abc"] == [str(tmp_path / "sub"), "/abs", str(tmp_path)]
 
 
 @pytest.mark.parametrize(("content", "message"), TABLES["refused_files"])
@@ -130,15 +98,13 @@ def test_a_file_that_is_missing_is_named_once(tmp_path: Path) -> None:
 
 def test_what_other_servers_of_a_file_need_is_not_asked_for(tmp_path: Path) -> None:
     servers = {"a": {"command": "x"}, "b": {"command": "${OPERAD_TEST_NONE}"}}
-    path = write(tmp_path / "mcp.json", {"mcpServers": servers})
-    assert list(load_mcp_servers(path, name="a")) == ["a"]
+    assert list(read(tmp_path, servers, name="a")) == ["a"]
     with pytest.raises(ConfigError, match="it has a, b"):
-        load_mcp_servers(path, name="c")
+        read(tmp_path, servers, name="c")
 
 
 async def test_the_inputs_of_a_source_answer_the_file(tmp_path: Path) -> None:
-    servers = {"a": {"command": "/no/such/${input:k}"}}
-    path = write(tmp_path / "mcp.json", {"mcpServers": servers})
+    path = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "/no/such/${input:k}"}}})
     async with plain() as registry:
         with pytest.raises(SourceError, match="/no/such/program"):
             await registry.load("mcp", config=str(path), inputs={"k": "program"}, name="a")
@@ -154,58 +120,26 @@ async def test_a_server_that_cannot_be_had_says_what_to_do(options: dict[str, An
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_file_of_windows_is_read_in_whatever_encoding_and_keeps_its_paths(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "mcp.json"
-    text = (
-        r'{"mcpServers": {"ä": {"command": "C:\\Program Files\\x\\s.exe", "args": ["C:\\a\\\\", "\\\\h\\d"], },},}'
-    )
-    path.write_bytes(f"// Dateien\r\n{text}\r\n".encode(encoding))
+    server = r'{"command": "C:\\Program Files\\x\\s.exe", "args": ["C:\\a\\\\", "\\\\h\\d"], }'
+    path.write_bytes(f'// Dateien\r\n{{"mcpServers": {{"ä": {server},}},}}\r\n'.encode(encoding))
     config = load_mcp_servers(path)["ä"]
     assert config.command == r"C:\Program Files\x\s.exe"
     assert config.args == ["C:\\a\\\\", "\\\\h\\d"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"x": {"command": "c"}},
-        {"servers": [{"name": "x", "command": "c"}]},
-        {"mcpServers": {"x": {"command": "c"}}, "tools": []},
-    ],
-)
+@table("places_of_servers")
 def test_servers_are_found_where_hosts_keep_them(content: Any, tmp_path: Path) -> None:
     assert load_mcp_servers(write(tmp_path / "mcp.json", content))["x"].command == "c"
 
 
-@pytest.mark.parametrize("content", [{"tools": [{"command": "c"}]}, []])
-def test_a_file_without_servers_is_refused_with_what_it_has(content: Any, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r'expected an object with "mcpServers".*, got (an object with tools|list)'
-    ):
-        load_mcp_servers(write(tmp_path / "mcp.json", content))
-
-
-def test_a_list_of_servers_without_names_is_refused_with_its_key(tmp_path: Path) -> None:
-    expected = "servers: expected servers by name, or a list with their names, got a list of other values"
-    with pytest.raises(ConfigError, match=expected):
-        load_mcp_servers(write(tmp_path / "mcp.json", {"servers": [{"command": "c"}]}))
-
-
-def test_a_transport_may_be_an_object_and_values_of_the_environment_any_json(tmp_path: Path) -> None:
-    servers = {
-        "a": {"url": "http://h/mcp", "transport": {"type": "sse"}, "headers": {"X": 1, "Y": None}},
-        "b": {"command": "c", "args": ["--port", 80, True, None], "env": {"A": True, "B": 2, "C": None, "D": ""}},
-        "c": {"url": "http://h/mcp", "transport": {"type": ["http"]}},
-    }
+def test_a_transport_of_an_unknown_type_fails_its_server_alone(tmp_path: Path) -> None:
     failures: dict[str, ConfigError] = {}
-    found = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}), failures=failures)
-    assert (found["a"].transport, found["a"].headers) == ("sse", {"X": "1"})
-    assert found["b"].args == ["--port", "80", "true"]
-    assert found["b"].env == {"A": "true", "B": "2", "D": ""}
+    found = read(tmp_path, {"c": {"url": "http://h", "transport": {"type": ["http"]}}}, failures=failures)
+    assert found == {}
     assert "c.type: expected one of" in str(failures["c"])
 
 
-async def test_a_file_of_which_no_server_can_be_loaded_is_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_file_of_which_no_server_can_be_loaded_is_reported_once(tmp_path: Path, caplog: Log) -> None:
     servers = {name: {"command": sys.executable, "args": ["-c", f"exit('no {name}')"]} for name in ("a", "b")}
     path = write(tmp_path / "mcp.json", {"mcpServers": servers})
     async with plain() as registry:
@@ -218,15 +152,11 @@ async def test_the_servers_of_a_file_load_together_below_the_namespace_and_a_fai
     tmp_path: Path,
 ) -> None:
     servers = {"one": GOOD, "two": GOOD, "broken": {"command": "no-such-program"}}
-    options: dict[str, Any] = {
-        "config": str(write(tmp_path / "mcp.json", {"mcpServers": servers})),
-        "mode": "legacy",
-    }
+    path = write(tmp_path / "mcp.json", {"mcpServers": servers})
+    options: dict[str, Any] = {"config": str(path), "mode": "legacy"}
+    both = ["one.tool1", "two.tool1"]
     async with plain() as registry:
-        for namespace, ids in (
-            (None, ["one.tool1", "two.tool1"]),
-            ("hosts", ["hosts.one.tool1", "hosts.two.tool1"]),
-        ):
+        for namespace, ids in ((None, both), ("hosts", [f"hosts.{each}" for each in both])):
             specs = await registry.load("mcp", namespace=namespace, include=["tool1"], **options)
             assert [spec.id for spec in specs] == ids
         await registry.load("mcp", namespace="m", name="two", include=["tool1"], **options)
@@ -240,16 +170,12 @@ async def test_the_servers_of_a_file_load_together_below_the_namespace_and_a_fai
                 await registry.load("mcp", **options, **wrong)
     async with plain() as registry:
         specs = await registry.load("mcp", namespace="", include=["tool1"], **options)
-        assert [spec.id for spec in specs] == ["one.tool1", "two.tool1"]
+        assert [spec.id for spec in specs] == both
 
 
-async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    bad = {
-        "keyless": {"command": "c", "env": {"K": "${input:key}"}},
-        "rootless": {"command": "${OPERAD_NO_ROOT}/c"},
-    }
+async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(tmp_path: Path, caplog: Log) -> None:
+    keyless = {"command": "c", "env": {"K": "${input:key}"}}
+    bad = {"keyless": keyless, "rootless": {"command": "${OPERAD_NO_ROOT}/c"}}
     path = write(tmp_path / "mcp.json", {"servers": {**bad, "good": GOOD}})
     async with plain() as registry:
         specs = await registry.load("mcp", config=str(path), mode="legacy", include=["tool1"])
@@ -261,33 +187,18 @@ async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
             await registry.load("mcp", config=str(write(tmp_path / "only.json", {"servers": bad})))
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, {"client_id": None, "scope": None, "redirect_uri": "http://127.0.0.1:8763/callback"}),
-        (
-            {"clientId": "c", "clientSecret": "s", "issuer": "https://as", "callbackPort": 5, "scopes": ["a", 1]},
-            {"client_id": "c", "client_secret": "s", "issuer": "https://as", "scope": "a 1",
-             "redirect_uri": "http://localhost:5/callback"},
-        ),
-        ({"scope": "a b"}, {"scope": "a b"}),
-    ],
-)  # fmt: skip
+@table("logins")
 def test_the_login_of_a_server_is_read_from_its_file(tmp_path: Path, given: Any, expected: Any) -> None:
     servers = {"a": {"url": "http://h/mcp", "oauth": given}, "b": {"url": "http://h/mcp", "oauth": False}}
-    read = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
-    auth = read["a"].auth
-    assert auth is not None
-    assert auth.type == "oauth"
-    assert {name: getattr(auth, name) for name in expected} == expected
-    assert read["b"].auth is None
+    found = read(tmp_path, servers)
+    assert {name: getattr(found["a"].auth, name) for name in expected} == expected
+    assert found["b"].auth is None
 
 
 def test_a_line_of_variables_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     write(tmp_path / ".env", "A=1\n\n# none\nno variable\n")
-    path = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "x", "envFile": ".env"}}})
     with pytest.raises(ConfigError, match="line 4: expected NAME=value"):
-        load_mcp_servers(path)
+        read(tmp_path, {"a": {"command": "x", "envFile": ".env"}})
 
 
 async def test_one_server_of_a_file_is_loaded_by_its_name_with_what_both_include(tmp_path: Path) -> None:

@@ -20,15 +20,9 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import httpx2
 import pytest
-from mcp.server.auth.provider import (
-    AccessToken,
-    AuthorizationCode,
-    AuthorizationParams,
-    OAuthAuthorizationServerProvider,
-    RefreshToken,
-    construct_redirect_uri,
-)  # fmt: skip
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
+from mcp.server.auth import provider
+from mcp.server.auth.provider import AccessToken, AuthorizationCode, RefreshToken
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from starlette.applications import Starlette
@@ -42,10 +36,10 @@ from operad_mcp import MCPAuth, MCPClientConfig
 from operad_mcp.auth.oauth import KeptAuth, http_auth
 from operad_mcp.client.login import MCPLogin
 from operad_testing import free_port
-from plugins.mcp.tests.peers import listening, loaded
+from plugins.mcp.tests.peers import Patch, listening, loaded, table
 
 
-class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
+class Accounts(provider.OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
     """The accounts of an authorization server, in memory. Refresh tokens count once."""
 
     def __init__(self) -> None:
@@ -53,7 +47,6 @@ class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self.codes: dict[str, AuthorizationCode] = {}
         self.tokens: dict[str, AccessToken] = {}
         self.refreshing: dict[str, RefreshToken] = {}
-        self.expires_in = 3600
         self.seen: Counter[str] = Counter()
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
@@ -64,7 +57,7 @@ class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         assert client_info.client_id is not None
         self.clients[client_info.client_id] = client_info
 
-    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+    async def authorize(self, client: OAuthClientInformationFull, params: Any) -> str:
         self.seen["authorize"] += 1
         code = AuthorizationCode(
             code=secrets.token_hex(16), scopes=params.scopes or [], expires_at=time.time() + 60,
@@ -73,7 +66,7 @@ class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
             redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly, resource=params.resource,
         )  # fmt: skip
         self.codes[code.code] = code
-        return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
+        return provider.construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
 
     async def load_authorization_code(self, client: Any, authorization_code: str) -> AuthorizationCode | None:
         return self.codes.get(authorization_code)
@@ -85,23 +78,17 @@ class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
     async def load_refresh_token(self, client: Any, refresh_token: str) -> RefreshToken | None:
         return self.refreshing.get(refresh_token)
 
-    async def exchange_refresh_token(
-        self, client: Any, refresh_token: RefreshToken, scopes: list[str]
-    ) -> OAuthToken:
+    async def exchange_refresh_token(self, client: Any, refresh_token: Any, scopes: list[str]) -> OAuthToken:
         self.seen["refresh"] += 1
         del self.refreshing[refresh_token.token]
         return self._issued(client, scopes)
 
     def _issued(self, client: Any, scopes: list[str]) -> OAuthToken:
         access, refresh = secrets.token_hex(16), secrets.token_hex(16)
-        expires = int(time.time()) + self.expires_in
-        self.tokens[access] = AccessToken(
-            token=access, client_id=client.client_id, scopes=scopes, expires_at=expires
-        )
-        self.refreshing[refresh] = RefreshToken(token=refresh, client_id=client.client_id, scopes=scopes)
-        return OAuthToken(
-            access_token=access, refresh_token=refresh, expires_in=self.expires_in, scope=" ".join(scopes)
-        )
+        own = {"client_id": client.client_id, "scopes": scopes}
+        self.tokens[access] = AccessToken(token=access, expires_at=int(time.time()) + 3600, **own)
+        self.refreshing[refresh] = RefreshToken(token=refresh, **own)
+        return OAuthToken(access_token=access, refresh_token=refresh, expires_in=3600, scope=" ".join(scopes))
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.tokens.get(token)
@@ -122,24 +109,17 @@ async def guarded() -> AsyncIterator[tuple[str, Accounts]]:
     port = free_port()
     base = f"http://127.0.0.1:{port}"
     accounts = Accounts()
-    server = MCPServer(
-        "guarded",
-        auth_server_provider=accounts,
-        auth=AuthSettings(
-            issuer_url=base,  # type: ignore[arg-type]  # the model makes a URL of it
-            resource_server_url=f"{base}/mcp",  # type: ignore[arg-type]  # the same
-            client_registration_options=ClientRegistrationOptions(enabled=True),
-            revocation_options=RevocationOptions(enabled=True),
-            validate_token_resource=False,
-        ),
-    )
+    auth: Any = {
+        "issuer_url": base, "resource_server_url": f"{base}/mcp", "validate_token_resource": False,
+        "client_registration_options": {"enabled": True}, "revocation_options": {"enabled": True},
+    }  # fmt: skip
+    server = MCPServer("guarded", auth_server_provider=accounts, auth=AuthSettings(**auth))
 
     @server.tool()
     def who() -> str:
         return "you"
 
-    app = server.streamable_http_app(stateless_http=True)
-    async with listening(app, port):
+    async with listening(server.streamable_http_app(stateless_http=True), port):
         yield f"{base}/mcp", accounts
 
 
@@ -149,7 +129,7 @@ def browse(url: str) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     return tmp_path
@@ -177,9 +157,7 @@ async def call(path: Path) -> str:
     async with configuration(path) as registry:
         if registry.failures:
             raise registry.failures[0].error
-        envelope = await registry.execute("g.who")
-        text: str = envelope.meta.content[0].text
-        return text
+        return str((await registry.execute("g.who")).meta.content[0].text)
 
 
 async def test_a_login_outlives_the_process_its_token_is_renewed_and_a_logout_ends_it(home: Path) -> None:
@@ -223,11 +201,8 @@ async def test_a_changed_client_is_another_client(home: Path) -> None:
         path = configured(home, url)
         redirect = path.read_text().split('redirect_uri = "')[1].split('"')[0]
         for name in ("first", "second"):
-            accounts.clients[name] = OAuthClientInformationFull(
-                client_id=name,
-                redirect_uris=[redirect],
-                token_endpoint_auth_method="none",  # type: ignore[list-item]  # pydantic takes a str
-            )
+            public: Any = {"redirect_uris": [redirect], "token_endpoint_auth_method": "none"}
+            accounts.clients[name] = OAuthClientInformationFull(client_id=name, **public)
         first = configured(home, url, client_id="first", redirect_uri=redirect)
         await logged_in(first)
         assert await call(first) == "you"
@@ -241,12 +216,9 @@ async def test_a_changed_client_is_another_client(home: Path) -> None:
 
 async def test_only_the_configured_authorization_server_gets_a_user(home: Path) -> None:
     async with guarded() as (url, accounts):
-        other = configured(home, url, issuer="https://as.example")
-        with pytest.raises(CallError, match="expected the authorization server https://as.example"):
-            await logged_in(other)
-        named = configured(home, url, issuer="https://as.example", client_id="mine", client_secret="hush")
-        with pytest.raises(CallError, match="expected the authorization server https://as.example"):
-            await logged_in(named)
+        for client in ({}, {"client_id": "mine", "client_secret": "hush"}):
+            with pytest.raises(CallError, match="expected the authorization server https://as.example"):
+                await logged_in(configured(home, url, issuer="https://as.example", **client))
         assert accounts.seen["authorize"] == 0
         own = configured(home, url, issuer=url.removesuffix("/mcp"))
         await logged_in(own)
@@ -268,8 +240,8 @@ async def test_a_login_whose_token_is_refused_is_asked_for_once(home: Path) -> N
 class OwnStore:
     """The store of an application, which keeps what the SDK gives it."""
 
-    tokens: OAuthToken | None = None
-    client: OAuthClientInformationFull | None = None
+    def __init__(self, tokens: OAuthToken | None = None, client: Any = None) -> None:
+        self.tokens, self.client = tokens, client
 
     async def get_tokens(self) -> OAuthToken | None:
         return self.tokens
@@ -277,10 +249,10 @@ class OwnStore:
     async def set_tokens(self, tokens: OAuthToken) -> None:
         self.tokens = tokens
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
+    async def get_client_info(self) -> Any:
         return self.client
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+    async def set_client_info(self, client_info: Any) -> None:
         self.client = client_info
 
 
@@ -335,14 +307,8 @@ async def test_who_refuses_or_does_not_come_is_told_in_words(home: Path) -> None
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 async def test_a_real_browser_brings_the_login_back(home: Path, tmp_path: Path) -> None:
     def chromium(url: str) -> None:
-        command = [
-            "chromium",
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            f"--user-data-dir={tmp_path}/profile",
-        ]
-        subprocess.run([*command, "--dump-dom", url], capture_output=True, timeout=60, check=True)
+        options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+        subprocess.run(["chromium", *options, "--dump-dom", url], capture_output=True, timeout=60, check=True)
 
     async with guarded() as (url, accounts):
         path = configured(home, url)
@@ -393,16 +359,13 @@ async def test_an_assertion_is_exchanged_once_for_all_requests_and_again_when_it
                 async def status(client: httpx2.AsyncClient = client) -> int:
                     return (await client.get(f"{base}/mcp")).status_code
 
-                assert await asyncio.gather(*(status() for _ in range(3))) == [200] * 3
-                assert len(asked) == 1
-                valid.clear()
-                assert await asyncio.gather(*(status() for _ in range(3))) == [200] * 3
-                assert len(asked) == 2
+                for times in (1, 2):
+                    valid.clear()
+                    assert await asyncio.gather(*(status() for _ in range(3))) == [200] * 3
+                    assert len(asked) == times
                 is_closed, lifetime = True, 0
-                assert await status() == 401
-                assert len(asked) == 3
-                assert await status() == 401  # the new token has expired, and the next is refused at once
-                assert len(asked) == 4
+                for times in (3, 4):  # the new token has expired, and the next is refused at once
+                    assert (await status(), len(asked)) == (401, times)
                 is_closed, lifetime = False, 3600
             basic = None if callable(kind) else "Basic Yzpz"
             grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -413,22 +376,7 @@ async def test_an_assertion_is_exchanged_once_for_all_requests_and_again_when_it
         assert set(given) == {(base, f"{base}/mcp")}
 
 
-@pytest.mark.parametrize(
-    ("record", "said"),
-    [
-        ({}, "there was no token"),
-        ({"client": {"client_id": "c"}}, "there was no token"),
-        ({"token": {"access_token": "a"}}, "it was not revoked at the server"),
-        (
-            {"token": {"access_token": "a"}, "server": {"revocation_endpoint": "http://127.0.0.1:9/"}},
-            "it was not revoked",
-        ),
-        (
-            {"token": {}, "server": {"revocation_endpoint": "http://127.0.0.1:9/"}},
-            "it was not revoked at the server",
-        ),
-    ],
-)
+@table("logouts")
 async def test_a_logout_says_whether_a_token_was_there_and_revoked(home: Path, record: Any, said: str) -> None:
     store = TokenStore()
     config = MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=MCPAuth(type="oauth", store=store))
@@ -439,39 +387,16 @@ async def test_a_logout_says_whether_a_token_was_there_and_revoked(home: Path, r
     assert await store.get(kept.key) is None
 
 
-class Own:
-    """A store of the application."""
-
-    def __init__(self, client_id: str | None, lifetime: int | None, refresh: str | None) -> None:
-        self._client = client_id
-        self._token = OAuthToken(access_token="a", expires_in=lifetime, refresh_token=refresh)
-
-    async def get_tokens(self) -> OAuthToken:
-        return self._token
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        uris: Any = ["http://127.0.0.1:9/"]
-        return (
-            None
-            if self._client is None
-            else OAuthClientInformationFull(client_id=self._client, redirect_uris=uris)
-        )
-
-
-@pytest.mark.parametrize(
-    ("stored", "lifetime", "refresh", "is_used", "is_renewed"),
-    [
-        ("c", 60, "r", True, True), ("c", None, "r", True, False), ("c", 60, None, True, False),
-        (None, 60, "r", True, True), ("other", 60, "r", False, False),
-    ],
-)  # fmt: skip
+@table("own_tokens")
 async def test_tokens_of_an_own_store_are_of_its_client_and_renewed_before_their_first_use(
     stored: str | None, lifetime: int | None, refresh: str | None, is_used: bool, is_renewed: bool
 ) -> None:
-    auth = MCPAuth(type="oauth", client_id="c", store=Own(stored, lifetime, refresh))
+    tokens = OAuthToken(access_token="a", expires_in=lifetime, refresh_token=refresh)
+    uris: Any = ["http://127.0.0.1:9/"]
+    client = stored and OAuthClientInformationFull(client_id=stored, redirect_uris=uris)
+    auth = MCPAuth(type="oauth", client_id="c", store=OwnStore(tokens, client))
     made: Any = http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=auth), "s")
-    tokens = await made.context.storage.get_tokens()
-    assert (tokens is not None) is is_used
+    assert (await made.context.storage.get_tokens() is not None) is is_used
     assert (made.context.token_expiry_time is not None) is is_renewed
     assert (await made.context.storage.get_client_info()).client_id == "c"
 

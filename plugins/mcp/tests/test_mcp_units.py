@@ -8,27 +8,22 @@ import subprocess
 import sys
 from typing import Any
 
+import jsonschema
+import mcp_types as types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import operad_mcp
 from operad import CallError, ConfigError, OperationRegistry, load_plugins
 from operad.testing import envelope_schema
-from operad_mcp import (
-    MCPAuth,
-    MCPClientConfig,
-    MCPClientLoader,
-    close_mcp_client,
-    from_mcp,
-    map_mcp_content_blocks,
-    mcp_envelope,
-    to_mcp,
-)
+from operad_mcp import MCPAuth, MCPClientConfig, MCPClientLoader, from_mcp, map_mcp_content_blocks, mcp_envelope
+from operad_mcp.auth.oauth import http_auth
 from operad_mcp.client.resources import expand, variables
 from operad_mcp.client.tools import object_schema
 from operad_mcp.wire.link import imported
 from operad_mcp.wire.messages import parse
-from plugins.mcp.tests.peers import HOSTILE, TABLES, plain, program
+from plugins.mcp.tests.peers import HOSTILE, TABLES, plain, program, table
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -49,9 +44,7 @@ def registered() -> Any:
 
 @settings(deadline=None)  # the first example imports cattrs
 @given(content=st.lists(blocks | json_values, max_size=4), structured=json_values)
-def test_an_envelope_with_any_content_survives_the_wire(
-    registered: Any, content: list[Any], structured: Any
-) -> None:
+def test_an_envelope_with_any_content_survives_the_wire(registered: Any, content: Any, structured: Any) -> None:
     envelope = mcp_envelope(structured, content=content, structured_content=structured, meta={"a": 1})
     wire = json.loads(json.dumps(envelope.to_wire()))
     assert registered.from_wire(wire) == envelope
@@ -59,52 +52,33 @@ def test_an_envelope_with_any_content_survives_the_wire(
         _ = block.annotations, block.meta, repr(block)
 
 
-def test_blocks_are_typed_and_keep_what_the_server_sent() -> None:
-    sent = [
-        {"type": "text", "text": "a", "annotations": {"audience": ["user"], "priority": 1, "lastModified": "x"}},
-        {"type": "image", "data": "AA==", "mimeType": "image/png"},
-        {"type": "audio", "data": "AA==", "mimeType": "audio/wav", "vendor": 1},
-        {"type": "resource", "resource": {"uri": "a:b", "text": "t"}, "_meta": {"k": 1}},
-        {"type": "resource_link", "uri": "a:b", "name": "n", "size": 3},
-    ]
-    text, image, audio, resource, link = mapped = map_mcp_content_blocks(sent)
-    assert [block.to_wire() for block in mapped] == sent
-    told = text.annotations
+@table("blocks")
+def test_blocks_are_typed_and_keep_what_the_server_sent(sent: Any, expected: Any) -> None:
+    (block,) = map_mcp_content_blocks([sent])
+    assert block.to_wire() == sent
+    assert {name: getattr(block, name) for name in expected} == expected
+
+
+def test_annotations_of_a_block_are_typed() -> None:
+    sent = {"audience": ["user"], "priority": 1, "lastModified": "x"}
+    (block,) = map_mcp_content_blocks([{"type": "text", "text": "a", "annotations": sent}])
+    told = block.annotations
     assert told is not None
     assert (told.audience, told.priority, told.last_modified) == (("user",), 1, "x")
-    assert (image.mime_type, audio.data, resource.text, resource.uri) == ("image/png", "AA==", "t", "a:b")  # type: ignore[attr-defined]  # told apart by type
-    assert (link.name, link.size, resource.meta) == ("n", 3, {"k": 1})  # type: ignore[attr-defined]  # told apart by type
-    stated = {"title": "t", "description": "d", "mimeType": "a/b"}
-    (full,) = map_mcp_content_blocks({**sent[4], **stated})  # one block, not in a list
-    told_by = ("uri", "title", "description", "mime_type")
-    assert [getattr(full, name) for name in told_by] == ["a:b", "t", "d", "a/b"]
-    assert [getattr(link, name) for name in told_by] == ["a:b", None, None, None]
-    (binary,) = map_mcp_content_blocks(
-        [{"type": "resource", "resource": {"uri": "a:b", "blob": "AA==", "mimeType": "c/d"}}]
-    )
-    assert [getattr(binary, name) for name in ("blob", "mime_type", "text")] == ["AA==", "c/d", None]
-    assert [getattr(resource, name) for name in ("blob", "mime_type")] == [None, None]
 
 
-def test_blocks_of_the_sdk_are_taken_too() -> None:
-    from mcp_types import ImageContent, TextContent
-
-    mapped = map_mcp_content_blocks(
-        [TextContent(type="text", text="a"), ImageContent(type="image", data="", mime_type="b/c")]
-    )
-    assert [block.to_wire() for block in mapped] == [
-        {"type": "text", "text": "a"},
-        {"type": "image", "data": "", "mimeType": "b/c"},
-    ]
+def test_blocks_of_the_sdk_and_one_alone_are_taken_too() -> None:
+    text = types.TextContent(type="text", text="a")
+    image = types.ImageContent(type="image", data="", mime_type="b/c")
+    sent: list[Any] = [{"type": "text", "text": "a"}, {"type": "image", "data": "", "mimeType": "b/c"}]
+    assert [block.to_wire() for block in map_mcp_content_blocks([text, image])] == sent
+    assert [block.to_wire() for block in map_mcp_content_blocks(sent[1])] == sent[1:]
     assert map_mcp_content_blocks(None) == []
 
 
 def test_an_envelope_fits_the_schema_of_envelopes(registered: Any) -> None:
-    import jsonschema
-
-    schema = envelope_schema(registered)
     envelope = mcp_envelope(1, content=[{"type": "text", "text": "a"}, {"odd": 1}], server={"name": "n"})
-    jsonschema.validate(envelope.to_wire(), schema)
+    jsonschema.validate(envelope.to_wire(), envelope_schema(registered))
 
 
 @settings(deadline=None)  # the first example imports the SDK
@@ -145,17 +119,15 @@ def test_the_variables_of_a_template_are_its_input() -> None:
     ("options", "message"),
     [
         *TABLES["refused_configurations"],
-        ({"server": to_mcp(OperationRegistry())}, r"such as to_mcp\(registry\)\.server\(\), got MCPServing"),
+        (
+            {"server": operad_mcp.to_mcp(OperationRegistry())},
+            r"such as to_mcp\(registry\)\.server\(\), got MCPServing",
+        ),
     ],
 )
-def test_a_configuration_that_says_too_little_or_too_much_is_refused(
-    options: dict[str, Any], message: str
-) -> None:
-    def configure(auth: dict[str, Any] | None = None, **rest: Any) -> None:
-        MCPClientConfig(auth=None if auth is None else MCPAuth(**auth), **rest)
-
+def test_a_configuration_that_says_too_little_or_too_much_is_refused(options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        configure(**options)
+        MCPClientConfig(**{**options, "auth": MCPAuth(**options["auth"]) if "auth" in options else None})
 
 
 def test_no_secret_is_in_a_repr_or_in_a_name_of_the_server() -> None:
@@ -173,12 +145,10 @@ async def test_the_loader_holds_clients_by_name_and_closes_them() -> None:
     try:
         assert [wrapper.name for wrapper in loaded] == ["a", "b"]
         assert set(loader.failures) == {"c"}
-        assert loader.get_client("a") is loaded[0]
-        assert loader.get_client("c") is None
         assert len(loader.get_all_operations()) == 2 * len(loaded[0].tools)
         with pytest.raises(ExceptionGroup):
             await loader.load({"d": good, "e": servers["c"]}, strict=True)
-        assert loader.get_client("d") is None
+        assert [loader.get_client(name) for name in "abcd"] == [*loaded, None, None]
     finally:
         await loader.close_all()
     assert loader.get_all_wrappers() == []
@@ -192,7 +162,7 @@ async def test_from_mcp_gives_operations_that_a_registry_takes() -> None:
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
     with pytest.raises(CallError, match="closed"):
         await wrapper.client.open()
-    await close_mcp_client(wrapper)
+    await operad_mcp.close_mcp_client(wrapper)
 
 
 async def test_any_request_of_the_protocol_returns_the_result_unchanged() -> None:
@@ -201,13 +171,18 @@ async def test_any_request_of_the_protocol_returns_the_result_unchanged() -> Non
     assert result["x"] == 2
 
 
+def printed(code: str, *arguments: str) -> str:
+    """What a program prints, in a process of its own."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=30, check=True).stdout
+
+
 def test_neither_the_package_nor_its_plugin_nor_load_plugins_imports_the_sdk() -> None:
     code = (
         "import sys, operad, operad_mcp, operad_mcp.plugin; operad.load_plugins(only=['mcp']);"
         "print(sorted({'mcp', 'mcp_types', 'pydantic', 'httpx2', 'anyio', 'jsonschema'} & {*sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert printed(code) == "[]\n"
 
 
 async def test_an_import_goes_on_without_one_of_those_who_wait_and_one_that_failed_is_tried_again() -> None:
@@ -222,8 +197,6 @@ async def test_an_import_goes_on_without_one_of_those_who_wait_and_one_that_fail
 
 
 async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
-    from operad_mcp.auth.oauth import http_auth
-
     auth = MCPAuth(type="client_credentials", client_id="i", client_secret="s", issuer="https://as.invalid")
     made = http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=auth), "s")
     assert type(made).__name__ == "ClientCredentialsOAuthProvider"
@@ -252,9 +225,7 @@ asyncio.run(main())
 
 
 def test_an_installation_of_the_sdk_that_is_broken_in_an_unusual_way_is_told() -> None:
-    done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=30)
-    assert "two versions do not fit" in done.stdout
-    assert done.returncode == 0
+    assert "two versions do not fit" in printed(BROKEN)
 
 
 LIGHT = """
@@ -270,5 +241,4 @@ asyncio.run(main())
 
 
 def test_a_server_that_is_a_program_is_called_without_the_sdk_and_without_an_http_client() -> None:
-    done = subprocess.run([sys.executable, "-c", LIGHT, str(HOSTILE)], capture_output=True, text=True, timeout=30)
-    assert done.stdout == "[]\n", done.stderr
+    assert printed(LIGHT, str(HOSTILE)) == "[]\n"
