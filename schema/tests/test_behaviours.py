@@ -68,6 +68,7 @@ def test_behaviour(row: dict[str, Any]) -> None:
     for part in row.get("warnings", []):
         assert any(part in warning for warning in schema.warnings)
     assert len(schema.warnings) == row.get("told", len(schema.warnings))
+    assert list(schema.unchecked) == row.get("unchecked", list(schema.unchecked))
     assert schema.is_unknown is row.get("unknown", schema.is_unknown)
     assert schema.bundled() == row.get("bundled", schema.bundled())
 

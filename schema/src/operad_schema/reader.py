@@ -121,7 +121,6 @@ class _Reader:
                 self.definition.size = size
         if out.pop("$open", False):
             out["additionalProperties"] = True
-            out.pop("unevaluatedProperties", None)
 
     def json(self, value: Any, depth: int = 0) -> Any:
         """Return a copy of a JSON value. Raises `ValueError` if it is not JSON, or beyond `max_schema_depth`."""
