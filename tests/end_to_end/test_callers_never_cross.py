@@ -203,7 +203,10 @@ async def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         registry.register(OperationSpec(namespace="own", name="nested", input_schema=schema), nested)
         world.url = await stack.enter_async_context(front_door(registry, TOKENS))
-        world.http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
+        # Shorter than the server's: a connection that it is about to close must not get another request.
+        connector = aiohttp.TCPConnector(keepalive_timeout=1.0)
+        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        world.http = await stack.enter_async_context(session)
         yield world
     for record in caplog.records:  # of the gateway, of its clients, of its servers
         text = record.getMessage() + str(record.args) + str(record.exc_info)

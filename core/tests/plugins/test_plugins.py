@@ -402,7 +402,8 @@ def refused(says: str, module: object, status: str = "failed") -> None:
     assert_pristine(plugins)
 
 
-def test_what_is_missing_although_it_is_installed_says_how_to_load_it() -> None:
+def test_what_is_missing_although_it_is_installed_says_how_to_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda distribution: "0.1.0")
     says = r"openapi is installed but not loaded: use OperationRegistry\(load_plugins\(\)\) \(known: none\)"
     with pytest.raises(PluginError, match=says):
         Plugins().source("openapi")

@@ -113,7 +113,8 @@ class Screen:
 
 
 def _pattern(line: str) -> str:
-    return ".*?".join(re.escape(part) for part in line.split("..."))
+    # What is quoted may be a long path, which the terminal wraps.
+    return ".*?".join(re.escape(part) for part in line.split("...")).replace('".*?"', '"[^"]*"')
 
 
 def _screen(lines: list[str]) -> str:
