@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import socket
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, Identity, OperationRegistry, PendingRequestMap, load_plugins
-from operad_testing import free_port
 from operad_websocket import Hub
 from tests.kit import LOCAL, OPERAD, operad, output_of, url_in
 
@@ -109,22 +107,6 @@ async def test_bytes_and_paths_pass_through_a_hub(tmp_path: Path) -> None:
             assert (caller / "flipped.png").read_bytes() == content[::-1]
             assert await command("files.flip", "data@flipped.png", "--data") == content
             assert await command("files.parent", "path=a/b", "--data") == b"a\n"
-
-
-async def test_a_worker_waits_for_a_hub_that_starts_later(tmp_path: Path) -> None:
-    (tmp_path / "ops.py").write_text(OPERATIONS)
-    (tmp_path / "operad.toml").write_text(LOCAL)
-    port = free_port()
-    url = f"ws://127.0.0.1:{port}"
-    async with operad(tmp_path, "serve", "--transport", url, until="trying again") as (_, said):
-        assert "no process listens there" in said
-        async with Hub(port=port), calls_over(url) as calls, asyncio.timeout(30):
-            while True:
-                try:
-                    assert (await calls.call("math.add", {"a": 1, "b": 2})).data == 3
-                    break
-                except CallError:  # not registered yet
-                    await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(

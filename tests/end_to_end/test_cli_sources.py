@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,9 +11,7 @@ from aiohttp import web
 
 from operad import CallHandler, OperationRegistry, operation
 from operad_websocket import Hub, WebSocketTransport
-from tests.kit import OPERAD, ROOT, listening, needed_document, output_of
-
-EVERYTHING = ROOT / "tests/peers/mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+from tests.kit import OPERAD, listening, needed_document, output_of
 
 
 async def operad(folder: Path, *arguments: str) -> str:
@@ -115,18 +112,3 @@ async def test_what_another_process_serves_is_listed_described_and_called(tmp_pa
         lines = await operad(tmp_path, "subscribe", "far.math.count", "to=3", "--json")
         assert [json.loads(line)["data"] for line in lines.splitlines()] == [0, 1, 2]
     assert hub.url in await paragraph(tmp_path, "list")
-
-
-@pytest.mark.node
-async def test_the_everything_server_of_npm_is_listed_and_called(tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None or not EVERYTHING.is_file():
-        pytest.skip("needs node, and `npm install --prefix tests/peers/mcp`")
-    (tmp_path / "operad.toml").write_text(
-        f'[sources.everything]\ntype = "mcp"\ncommand = "{node}"\nargs = ["{EVERYTHING}", "stdio"]\n'
-    )
-    listed = json.loads(await operad(tmp_path, "list", "--json"))
-    assert "everything.echo" in {spec["id"] for spec in listed}
-    envelope = json.loads(await operad(tmp_path, "call", "everything.echo", "message=hi", "--json"))
-    assert envelope["meta"]["source"] == "mcp"
-    assert "hi" in json.dumps(envelope["data"])

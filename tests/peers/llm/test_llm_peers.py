@@ -14,29 +14,22 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="make tests/peers/ll
 
 MODELS = """
 import asyncio
-from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
+from anthropic.types import ToolResultBlockParam, ToolUseBlock
 from google.genai import types as gemini
-from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionToolMessageParam
-from openai.types.chat import ChatCompletionMessageFunctionToolCall
-from openai.types.responses import FunctionTool, ResponseFunctionToolCall
+from openai.types.chat import ChatCompletionMessageFunctionToolCall, ChatCompletionToolMessageParam
+from openai.types.responses import ResponseFunctionToolCall
 from openai.types.responses.response_input_param import FunctionCallOutput
 from pydantic import TypeAdapter
 from operad import OperationRegistry, operation
-from operad_llm import run_tool_call, tools
+from operad_llm import run_tool_call
 
 @operation(namespace="m")
-async def add(a: int, b: int | None = None, labels: dict[str, str] | None = None) -> int:
+async def add(a: int, b: int | None = None) -> int:
     "The sum."
     return a + (b or 0)
 
 registry = OperationRegistry()
 registry.register(add)
-
-for strict in (False, True):
-    TypeAdapter(list[ChatCompletionFunctionToolParam]).validate_python(list(tools(registry, "openai", strict=strict)))
-    [FunctionTool.model_validate(one) for one in tools(registry, "openai-responses", strict=strict)]
-    TypeAdapter(list[ToolParam]).validate_python(list(tools(registry, "anthropic", strict=strict)))
-    gemini.Tool(function_declarations=list(tools(registry, "gemini", strict=strict)))
 
 async def main():
     text = '{"a": 2, "b": 3}'
@@ -69,7 +62,7 @@ def run(*command: str) -> str:
 
 
 @pytest.mark.long
-def test_the_vendors_models_accept_tools_and_results_and_their_calls_are_understood() -> None:
+def test_the_vendors_models_accept_results_and_their_calls_are_understood() -> None:
     assert run("-c", MODELS) == "accepted\n"
 
 

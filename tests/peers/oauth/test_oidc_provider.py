@@ -51,15 +51,14 @@ async def issuer() -> AsyncIterator[str]:
         yield url
 
 
-def person() -> Callable[[str], str]:
-    """Somebody with a browser that keeps cookies; answers the page where they end."""
+def person() -> Callable[..., str]:
+    """Somebody with a browser that keeps cookies; answers the page where they end, below its URL."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
 
-    def visit(url: str, form: dict[str, str] | None = None) -> str:
+    def visit(url: str, form: dict[str, str] | None = None, **headers: str) -> str:
         data = None if form is None else urllib.parse.urlencode(form).encode()
-        with opener.open(url, data, timeout=30) as page:
-            content: str = page.read().decode()
-        return content
+        with opener.open(urllib.request.Request(url, data, headers), timeout=30) as page:
+            return f"{page.url}\n{page.read().decode()}"
 
     return visit
 
@@ -118,12 +117,14 @@ async def test_a_code_is_entered_elsewhere(issuer: str, tmp_path: Path) -> None:
     assert (await whoever(issuer, (await device.token()).access_token)).id == "ann"
 
 
+MACHINE = {"client_id": "machine", "client_secret": "s:e/c ret", "grant": "client_credentials"}
+
+
 async def test_a_machine_needs_nobody_and_a_wrong_secret_is_refused(issuer: str, tmp_path: Path) -> None:
-    machine = {"client_id": "machine", "client_secret": "s:e/c ret", "grant": "client_credentials"}
     for client_auth in ("auto", "basic", "post"):
-        token = await client(issuer, tmp_path, **machine, client_auth=client_auth, scopes="pets:write").token()
+        token = await client(issuer, tmp_path, **MACHINE, client_auth=client_auth, scopes="pets:write").token()
         assert (await whoever(issuer, token.access_token)).scopes == {"pets:write"}
-    wrong = client(issuer, tmp_path, **(machine | {"client_secret": "wrong"}))
+    wrong = client(issuer, tmp_path, **(MACHINE | {"client_secret": "wrong"}))
     with pytest.raises(OAuthError, match="invalid_client"):
         await wrong.token()
 
@@ -148,8 +149,7 @@ async def test_a_login_in_a_real_browser(issuer: str, tmp_path: Path) -> None:
 async def test_a_gateway_exchanges_the_token_of_each_caller(issuer: str, tmp_path: Path) -> None:
     await client(issuer, tmp_path).login(tell=lambda _: None, open_url=person(), timeout=60)
     ann = await client(issuer, tmp_path).token()
-    by_secret = {"client_id": "machine", "client_secret": "s:e/c ret", "grant": "client_credentials"}
-    machine = await client(issuer, tmp_path, **by_secret, scopes="pets:write").token()
+    machine = await client(issuer, tmp_path, **MACHINE, scopes="pets:write").token()
     credentials = (
         f'type = "exchange"\nissuer = "{issuer}"\nclient_id = "exchanger"\nclient_secret = "e:x/c hange"\n'
         'audience = "urn:orders"\nscopes = ["orders:read"]\n'
@@ -196,19 +196,11 @@ async def test_users_of_a_gateway_connect_their_accounts(tmp_path: Path, monkeyp
 
 def agreed(link: str, token: str, account: str) -> str:
     """What a user does with a link: prove who they are, log in at the provider, and come back."""
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-
-    def send(url: str, form: dict[str, str], **headers: str) -> tuple[str, str]:
-        request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), headers)
-        with opener.open(request, timeout=30) as page:
-            return page.read().decode(), page.url
-
-    with opener.open(link, timeout=30) as opened:
-        ticket = re.findall(r'name="ticket" value="([^"]+)"', opened.read().decode())[0]
-    parts = urllib.parse.urlsplit(link)
-    form = {"ticket": unescape(ticket), "token": token}
-    _, login = send(link, form, Origin=f"{parts.scheme}://{parts.netloc}")
-    return send(login, {"user": account})[0]
+    visit = person()
+    ticket = re.findall(r'name="ticket" value="([^"]+)"', visit(link))[0]
+    origin = link.partition("/connect")[0]
+    login = visit(link, {"ticket": unescape(ticket), "token": token}, Origin=origin)
+    return visit(login.partition("\n")[0], {"user": account})
 
 
 @asynccontextmanager
