@@ -22,13 +22,10 @@ def names(requirements: list[str]) -> set[str]:
 def test_what_the_tests_of_a_distribution_need_is_in_a_group_of_the_workspace() -> None:
     groups = table(ROOT)["dependency-groups"]
     here = names(groups["dev"] + groups["test"])
-    for folder in (
-        ROOT / "core",
-        ROOT / "schema",
-        *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")),
-    ):
-        here |= names(table(folder)["project"].get("dependencies", []))
-    for path in sorted(ROOT.glob("*/pyproject.toml")) + sorted(ROOT.glob("plugins/*/pyproject.toml")):
+    paths = [*sorted(ROOT.glob("*/pyproject.toml")), *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
+    for path in paths:
+        here |= names(table(path.parent).get("project", {}).get("dependencies", []))
+    for path in paths:
         needed = names(table(path.parent).get("dependency-groups", {}).get("test", []))
         missing = {name for name in needed - here if not name.startswith("operad")}
         assert not missing, f"{path.relative_to(ROOT)}: add {sorted(missing)} to the group test of the workspace"

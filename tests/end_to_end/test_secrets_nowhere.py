@@ -61,28 +61,23 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "TokenRecord": {"id": "me"},
     "NATSTransport": {"servers": [f"nats://me:{SECRET}@h"]},
 }
+_SCHEMES = {"RemoteConfig": "ws", "WebSocketTransport": "ws", "RedisTransport": "redis"}
 
 
 @pytest.mark.parametrize(("title", "cls"), [pytest.param(title, cls, id=title) for title, cls in _classes()])
 def test_a_secret_of_a_table_is_not_in_the_repr_of_what_it_becomes(title: str, cls: type[Any]) -> None:
-    hints = {field.name: str(field.type) for field in attrs.fields(cls)}
     needed = _NEEDED.get(cls.__name__, {})
     for field in attrs.fields(cls):
-        if (
-            not field.init
-            or (field.name in needed and field.name != "spec")
-            or (value := _filled(field, hints[field.name])) is None
-        ):
+        is_given = field.name in needed and field.name != "spec"
+        if not field.init or is_given or (value := _filled(field, str(field.type))) is None:
             continue
-        given = dict(needed)
+        given = {**needed, field.alias: value}
         if cls.__name__ == "MCPSourceConfig" and field.name == "url":
             del given["command"]
-        if cls.__name__ in ("RemoteConfig", "WebSocketTransport", "RedisTransport") and field.name != "url":
-            given["url"] = {"RedisTransport": "redis://h"}.get(cls.__name__, "ws://h")
-        if cls.__name__ in ("WebSocketTransport", "RedisTransport") and field.name == "url":
-            value = f"{'ws' if cls.__name__[0] == 'W' else 'redis'}://me:{SECRET}@h"
+        if scheme := _SCHEMES.get(cls.__name__):
+            given["url"] = f"{scheme}://me:{SECRET}@h" if field.name == "url" else f"{scheme}://h"
         try:
-            made = cls(**{**given, field.alias: value})
+            made = cls(**given)
         except Exception as error:  # a validator may want more; it does not say the value
             made = error
         assert SECRET not in repr(made), f"{title}.{field.alias}"

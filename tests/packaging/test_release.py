@@ -9,11 +9,8 @@ import pytest
 from tools import release
 
 CLEAN: dict[str, Any] = {"name": "attrs", "version": "26.1.0", "vulns": []}
-FOUND = {
-    "name": "aiohttp",
-    "version": "3.9.0",
-    "vulns": [{"id": "PYSEC-2024-24", "fix_versions": ["3.9.2"], "aliases": [], "description": "…"}],
-}
+KNOWN = {"id": "PYSEC-2024-24", "fix_versions": ["3.9.2"], "aliases": [], "description": "…"}
+FOUND = {"name": "aiohttp", "version": "3.9.0", "vulns": [KNOWN]}
 UNKNOWN = {"name": "click", "skip_reason": "Dependency not found on PyPI and could not be audited: click (8.5.1)"}
 
 
