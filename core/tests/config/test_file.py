@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import logging
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import attrs
 import pytest
 
-from operad import CallError, ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
+from core.tests.kit import giving, ids, op, spec
+from operad import CallError, ConfigError, OperationRegistry, SourceError
 from operad.config.reading import load_configuration
 from operad.config.structuring import structure
 from operad.config.variables import Variables
@@ -46,21 +47,22 @@ class Address(NamedTuple):
 
 
 async def load(config: Options, context: SourceContext) -> SourceSession:
+    token = config.auth.token if config.auth else None
     if config.fail:
-        token = config.auth.token if config.auth else None
         try:
             raise OSError(f"401 for {token}")
         except OSError as error:
             raise SourceError(f"cannot log in with {token}") from error
     if config.leak:
-        raise ValueError(config.auth and config.auth.token)
+        raise ValueError(token)
     if config.refused:
         raise SourceError("refused", Address("127.0.0.1", 1))
+    return SourceSession([op(f"{context.namespace}.where", giving(str(context.path(config.path))))])
 
-    async def where(input: Any, context_: Any) -> str:
-        return str(context.path(config.path))
 
-    return SourceSession([Operation(OperationSpec(namespace=context.namespace or "none", name="where"), where)])
+def source(name: str, *keys: str) -> str:
+    """Return the table of a source."""
+    return "\n".join([f'[sources."{name}"]', 'type = "folder"', *keys, ""])
 
 
 def registry_of(path: Path, **options: Any) -> OperationRegistry:
@@ -76,11 +78,17 @@ def written(folder: Path, text: str, name: str = "operad.toml") -> Path:
 
 # --- reading -----------------------------------------------------------------------------------------
 
-SOURCE = '[sources.here]\ntype = "folder"\npath = "data"\n'
+SOURCE = source("here", 'path = "data"')
 
 
-async def test_a_configuration_makes_a_registry_and_entering_it_loads_the_sources(tmp_path: Path) -> None:
-    async with registry_of(written(tmp_path, SOURCE)) as registry:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("operad.toml", SOURCE), ("pyproject.toml", f'[project]\nname = "x"\n{SOURCE.replace("sources", "tool.operad.sources")}')],
+)  # fmt: skip
+async def test_a_configuration_makes_a_registry_and_entering_it_loads_the_sources(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    async with registry_of(written(tmp_path, text, name)) as registry:
         assert (await registry.execute("here.where")).data == str(tmp_path / "data")
         assert registry.failures == []
 
@@ -91,23 +99,16 @@ async def test_a_folder_stands_for_its_operad_toml(tmp_path: Path) -> None:
         assert "here.where" in registry
 
 
-async def test_a_pyproject_has_it_under_tool_operad(tmp_path: Path) -> None:
-    text = '[project]\nname = "x"\n[tool.operad.sources.here]\ntype = "folder"\n'
-    async with registry_of(written(tmp_path, text, "pyproject.toml")) as registry:
-        assert "here.where" in registry
-
-
 async def test_shared_options_of_a_source(tmp_path: Path) -> None:
     text = SOURCE + 'namespace = "there"\naccess = { required_scopes = ["s"] }\n'
     async with registry_of(written(tmp_path, text)) as registry:
-        assert registry.specs()[0].id == "there.where"
-        assert registry.specs()[0].access_control.required_scopes == ("s",)
+        (spec,) = registry.specs()
+        assert (spec.id, spec.access_control.required_scopes) == ("there.where", ("s",))
 
 
 async def test_the_registry_s_own_table(tmp_path: Path) -> None:
     registry = registry_of(written(tmp_path, '[registry]\non_mismatch = "raise"\nnormalize = "off"\n'))
-    spec = OperationSpec(namespace="a", name="b", output_schema={"type": "integer"})
-    registry.register(spec, lambda given, context: "5")
+    registry.register(op("a.b", giving("5"), output_schema={"type": "integer"}))
     with pytest.raises(CallError, match="OUTPUT_MISMATCH|expected integer"):
         await registry.execute("a.b")
 
@@ -155,16 +156,15 @@ def test_a_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
 
 # --- failures ----------------------------------------------------------------------------------------
 
-TWO = SOURCE + '[sources.broken]\ntype = "folder"\nfail = true\n[sources.typo]\ntype = "folder"\npth = "x"\n'
+TWO = SOURCE + source("broken", "fail = true") + source("typo", 'pth = "x"')
 
 
 async def test_a_source_that_fails_is_reported_and_the_others_load(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        async with registry_of(written(tmp_path, TWO)) as registry:
-            assert [spec.id for spec in registry.specs()] == ["here.where"]
-            failures = {failure.name: str(failure.error) for failure in registry.failures}
+    async with registry_of(written(tmp_path, TWO)) as registry:
+        assert ids(registry) == ["here.where"]
+        failures = {failure.name: str(failure.error) for failure in registry.failures}
     assert set(failures) == {"broken", "typo"}
     assert "operad.toml:9: sources.typo" in failures["typo"]
     assert 'unknown key "pth"; did you mean "path"?' in failures["typo"]
@@ -201,8 +201,7 @@ def test_a_variable_that_is_not_set_is_an_error_that_names_it_and_the_key() -> N
     ids=["a variable that is not set", "an error that holds a named tuple"],
 )
 async def test_a_source_that_fails_does_not_keep_the_others_from_loading(tmp_path: Path, fault: str) -> None:
-    text = f'{SOURCE}[sources.b]\ntype = "folder"\n{fault}\n'
-    async with registry_of(written(tmp_path, text)) as registry:
+    async with registry_of(written(tmp_path, SOURCE + source("b", fault))) as registry:
         assert [failure.name for failure in registry.failures] == ["b"]
         assert "here.where" in registry
 
@@ -212,8 +211,7 @@ async def test_a_secret_appears_in_no_error_log_or_repr(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("TOKEN", TOKEN)
-    text = f'[sources.a]\ntype = "folder"\n{key} = true\nauth = {{ token = "${{TOKEN}}" }}\n'
-    path = written(tmp_path, text)
+    path = written(tmp_path, source("a", f"{key} = true", 'auth = { token = "${TOKEN}" }'))
     async with registry_of(path) as registry:
         (failure,) = registry.failures
         shown = [caplog.text, repr(registry.failures), repr(registry), repr(load_configuration(path))]
@@ -331,14 +329,13 @@ def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> 
     path = files_in(
         tmp_path,
         operad='include = ["base.toml", "more/*.toml", "none/*.toml"]\n[registry]\nmax_threads = 3\n',
-        base='[registry]\nmax_threads = 9\non_mismatch = "raise"\n[sources.a]\ntype = "folder"\n',
-        more__b='[sources.b]\ntype = "folder"\n',
+        base='[registry]\nmax_threads = 9\non_mismatch = "raise"\n' + source("a"),
+        more__b=source("b"),
     )
     configuration = load_configuration(path)
     assert configuration.tables["registry"] == {"max_threads": 3, "on_mismatch": "raise"}
     assert sorted(configuration.sources) == ["a", "b"]
-    assert configuration.folder("a") == tmp_path
-    assert configuration.folder("b") == tmp_path / "more"
+    assert (configuration.folder("a"), configuration.folder("b")) == (tmp_path, tmp_path / "more")
 
 
 def test_tables_that_may_occur_several_times_are_joined_those_of_included_files_first(tmp_path: Path) -> None:
@@ -393,17 +390,21 @@ def test_all_unknown_keys_of_a_table_are_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_beside_options_is_told_where_those_of_a_transport_go(tmp_path: Path) -> None:
-    @attrs.frozen
-    class Remote:
-        url: str
-        options: dict[str, Any] = attrs.field(factory=dict)
-
+    remote = attrs.make_class(
+        "Remote", {"url": attrs.field(type=str), "options": attrs.field(type=dict, factory=dict)}
+    )
     for text, said in (("token", "into options = { token = … }"), ("urll", 'did you mean "url"?')):
         registry = registry_of(written(tmp_path, f'[calls]\nurl = "x"\n{text} = "y"\n'))
         with pytest.raises(ConfigError) as caught:
-            registry.configured("calls", Remote)
+            registry.configured("calls", remote)
         assert said in str(caught.value)
         assert ("transport" in str(caught.value)) is (text == "token")
+
+
+async def failures_of(folder: Path, text: str) -> list[str]:
+    """Return the messages about the sources of a configuration that failed."""
+    async with registry_of(written(folder, text)) as registry:
+        return [str(failure.error) for failure in registry.failures]
 
 
 def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path: Path) -> None:
@@ -416,63 +417,52 @@ def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path
 
 
 async def test_a_namespace_that_is_none_is_blamed_on_its_table(tmp_path: Path) -> None:
-    path = written(tmp_path, '[sources.a]\ntype = "folder"\nnamespace = "a b"\n')
-    async with registry_of(path) as registry:
-        (failure,) = registry.failures
-    assert "operad.toml:1: sources.a" in str(failure.error)
-    assert "namespace: expected one or more of A-Z a-z 0-9 _ -" in str(failure.error)
+    (said,) = await failures_of(tmp_path, source("a", 'namespace = "a b"'))
+    assert "operad.toml:1: sources.a" in said
+    assert "namespace: expected one or more of A-Z a-z 0-9 _ -" in said
 
 
 async def test_a_table_whose_name_is_no_namespace_needs_one(tmp_path: Path) -> None:
-    text = '[sources."a b"]\ntype = "folder"\n[sources."c d"]\ntype = "folder"\nnamespace = "c"\n'
+    text = source("a b") + source("c d", 'namespace = "c"')
     async with registry_of(written(tmp_path, text)) as registry:
-        assert [spec.id for spec in registry.specs()] == ["c.where"]
+        assert ids(registry) == ["c.where"]
         (failure,) = registry.failures
     assert 'got "a b"; rename the table, or write namespace = "…" in it' in str(failure.error)
 
 
 async def test_two_tables_of_one_namespace_are_told_apart(tmp_path: Path) -> None:
-    text = "".join(f'[sources.{name}]\ntype = "folder"\nnamespace = "n"\n' for name in "ab")
-    async with registry_of(written(tmp_path, text)) as registry:
-        (failure,) = registry.failures
-    assert "operad.toml:1: sources.a" in str(failure.error)
-    assert "operad.toml:4: sources.b" in str(failure.error)
+    (said,) = await failures_of(tmp_path, "".join(source(name, 'namespace = "n"') for name in "ab"))
+    assert "operad.toml:1: sources.a" in said
+    assert "operad.toml:4: sources.b" in said
 
 
 async def test_sources_are_loaded_when_they_are_asked_for(tmp_path: Path) -> None:
-    text = "".join(f'[sources.{name}]\ntype = "folder"\n' for name in "ab")
-    async with registry_of(written(tmp_path, text), sources=["a"]) as registry:
-        assert [spec.id for spec in registry.specs()] == ["a.where"]
+    async with registry_of(written(tmp_path, source("a") + source("b")), sources=["a"]) as registry:
+        assert ids(registry) == ["a.where"]
         await registry.load_configured(["b"])
-        assert [spec.id for spec in registry.specs()] == ["a.where", "b.where"]
+        assert ids(registry) == ["a.where", "b.where"]
         with pytest.raises(ConfigError, match='operad.toml has no source "c"'):
             await registry.load_configured(["c"])
 
 
 async def test_the_bounds_of_schemas_are_set_by_the_names_that_errors_say(tmp_path: Path) -> None:
-    path = written(tmp_path, "[registry.limits]\nmax_schema_nodes = 2\n")
-    async with registry_of(path) as registry:
-        deep = {"type": "object", "properties": {name: {"type": "integer"} for name in "abcdef"}}
-        registry.register_spec(OperationSpec(namespace="t", name="f", input_schema=deep))
-        spec = registry.get_spec("t.f")
-        assert spec is not None
-        assert any("at most 2 subschemas (max_schema_nodes)" in warning for warning in spec.input_schema.warnings)
+    registry = registry_of(written(tmp_path, "[registry.limits]\nmax_schema_nodes = 2\n"))
+    registry.register_spec(spec(input_schema={"properties": {name: {"type": "integer"} for name in "abcdef"}}))
+    (bounded,) = registry.specs()
+    assert any("at most 2 subschemas (max_schema_nodes)" in warning for warning in bounded.input_schema.warnings)
 
 
 @pytest.mark.parametrize(("text", "line", "words"), TABLES["what_is_wrong_with_a_table_is_said_with_its_line"])
 def test_what_is_wrong_with_a_table_is_said_with_its_line(
     tmp_path: Path, text: str, line: int, words: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"operad.toml:{line}: .*{re.escape(words)}"):
         load_configuration(written(tmp_path, text))
-    assert f"operad.toml:{line}: " in str(caught.value)
-    assert words in str(caught.value)
 
 
 async def test_a_source_of_a_missing_plugin_is_named_with_its_line_and_what_to_install(tmp_path: Path) -> None:
     text = "\n\n[sources.a]\ntype = 'openapi'\n[sources.b]\ntype = 'nobodys'\n"
-    async with registry_of(written(tmp_path, text)) as registry:
-        first, second = (str(failure.error) for failure in registry.failures)
+    first, second = await failures_of(tmp_path, text)
     assert "operad-openapi" in first
     assert first.endswith("@ operad.toml:3: sources.a")
     assert "no installed plugin offers it" in second

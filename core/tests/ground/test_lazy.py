@@ -34,21 +34,15 @@ def run(code: str, *hidden: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-def module(name: str) -> ModuleType:
-    made = sys.modules[name] = ModuleType(name)
-    homes = {"collections": "OrderedDict", "typing": "TYPE_CHECKING", "operad_nowhere.inner": "Thing"}
-    made.__getattr__, made.__dir__ = lazily(name, homes)  # type: ignore[method-assign]  # a module's own (PEP 562)
-    return made
-
-
 def test_a_name_whose_distribution_is_missing_is_an_error_that_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = module("lazy_example")
+    made = ModuleType("lazy_example")
     monkeypatch.setitem(sys.modules, "lazy_example", made)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"^lazy_example\.Thing is part of operad-nowhere: pip install operad-nowhere$"
-    ):
+    homes = {"collections": "OrderedDict", "typing": "TYPE_CHECKING", "operad_nowhere.inner": "Thing"}
+    made.__getattr__, made.__dir__ = lazily("lazy_example", homes)  # type: ignore[method-assign]  # a module's own (PEP 562)
+    missing = r"^lazy_example\.Thing is part of operad-nowhere: pip install operad-nowhere$"
+    with pytest.raises(ModuleNotFoundError, match=missing):
         _ = made.Thing
     assert made.__all__ == ["TYPE_CHECKING", "OrderedDict"], "constants first"
     assert "Thing" not in dir(made)

@@ -90,10 +90,8 @@ def test_text_for_a_log_is_one_line_of_at_most_200_characters_without_control_ch
 
 
 def test_a_notebook_shows_10_000_characters_of_escaped_json() -> None:
-    assert (
-        html_json({"é": "<", "o": {1}})
-        == "<pre>{\n  &quot;é&quot;: &quot;&lt;&quot;,\n  &quot;o&quot;: &quot;{1}&quot;\n}</pre>"
-    )
+    shown = "<pre>{\n  &quot;é&quot;: &quot;&lt;&quot;,\n  &quot;o&quot;: &quot;{1}&quot;\n}</pre>"
+    assert html_json({"é": "<", "o": {1}}) == shown
     assert html_json("x" * 9_998).count("x") == 9_998
     assert html_json("x" * 9_999) == "<pre>&quot;" + "x" * 9_999 + "…</pre>"
 

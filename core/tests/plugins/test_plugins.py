@@ -24,6 +24,7 @@ from operad import (
 from operad.errors import ConfigError, SourceError
 from operad.plugin import Server, Source, SourceContext, SourceSession, TransportFactory
 from operad.transports import Capabilities
+from operad_testing import plugins_of
 
 
 @attrs.frozen
@@ -141,10 +142,9 @@ def test_an_object_can_be_a_plugin() -> None:
             seen.append(spec.id)
 
     seen: list[str] = []
-    plugins = Plugins()
-    assert plugins.register(Observing()).name == "Observing"
-    registry = OperationRegistry(plugins)
-    registry.register_spec(OperationSpec(namespace="a", name="b"))
+    plugins = plugins_of(Observing())
+    assert plugins.records[0].name == "Observing"
+    OperationRegistry(plugins).register_spec(OperationSpec(namespace="a", name="b"))
     assert seen == ["a.b"]
 
 
@@ -193,6 +193,11 @@ def test_a_hook_that_cannot_be_used_is_an_error_that_says_why(case: str) -> None
     refused(says, module, "conflict" if case == "the kind of the core" else "failed")
 
 
+@pytest.mark.parametrize("module", ["hookspecs"])  # `tools/mutants.py` finds the test by the name of the module
+def test_a_plugin_for_the_first_version_of_the_api_is_loaded(module: str) -> None:
+    assert plugins_of(plugin(operad_api_version=1)).records[0].status == "loaded"
+
+
 @pytest.mark.parametrize("version", [2, 0, "1", None, 1.5])
 def test_a_plugin_for_another_api_version_is_incompatible(version: object) -> None:
     module = plugin(operad_api_version=version, operad_sources=lambda: [pigeon_source()])
@@ -224,13 +229,12 @@ def one_source() -> Iterator[Source]:
 @pytest.mark.parametrize(
     ("module", "contributes"),
     [
-        (plugin(operad_api_version=1), {}),
         (unmarked(operad_of_the_future=hookimpl(lambda: None, optionalhook=True)), {}),
         (unmarked(operad_version="3", operad_pigeon=ModuleType("operad_pigeon"), operad_helper=lambda: None), {}),
         (plugin(operad_sources=lambda: None), {}),
         (plugin(operad_sources=one_source), {"sources": ("pigeon",)}),
     ],
-    ids=["operad's API version", "optional hook", "names that begin like a hook", "no result", "a generator"],
+    ids=["optional hook", "names that begin like a hook", "no result", "a generator"],
 )
 def test_what_a_plugin_may_have(module: ModuleType, contributes: dict[str, Any]) -> None:
     record = Plugins().register(module)
@@ -239,8 +243,7 @@ def test_what_a_plugin_may_have(module: ModuleType, contributes: dict[str, Any])
 
 def test_a_hook_may_take_fewer_arguments() -> None:
     seen = []
-    plugins = Plugins()
-    plugins.register(plugin(operad_call_finished=lambda outcome: seen.append(outcome)))
+    plugins = plugins_of(plugin(operad_call_finished=lambda outcome: seen.append(outcome)))
     (call,) = plugins.implementations("operad_call_finished")
     call(call="c", outcome="o")
     assert seen == ["o"]
@@ -295,8 +298,7 @@ def test_a_conflict_names_both_sides_and_leaves_the_first(hook: str, item: Any, 
 
 def test_the_same_plugin_twice_is_a_conflict() -> None:
     module = contributing_all()
-    plugins = Plugins()
-    plugins.register(module, "pigeon")
+    plugins = plugins_of(module)
     assert "loaded already" in refusal(plugins, module, name="again")
     assert plugins.records[0].status == "loaded"
     assert "pigeon" in plugins.sources
@@ -318,9 +320,7 @@ def test_a_plugin_object_need_not_be_hashable() -> None:
         def operad_sources(self) -> list[Source]:
             return [pigeon_source()]
 
-    plugins = Plugins()
-    plugins.register(Unhashable())
-    assert "pigeon" in plugins.sources
+    assert "pigeon" in plugins_of(Unhashable()).sources
 
 
 def test_implementations_run_in_the_order_of_loading_within_first_and_last() -> None:
@@ -435,18 +435,18 @@ def test_a_transport_is_chosen_by_its_scheme_in_any_case() -> None:
 
 def test_a_transport_factory_that_fails_is_named_with_its_plugin() -> None:
     def create(url: str) -> Any:
-        if url == "loft://":
-            raise ConfigError("no roof given")
-        raise KeyError("roof")
+        raise ConfigError("no roof given") if url == "loft://" else KeyError("roof")
 
     plugins = Plugins()
     plugins.register(plugin(operad_transports=lambda: [TransportFactory(("loft",), create)]), "pigeon")
-    with pytest.raises(PluginError, match='transport "loft" of plugin "pigeon" raised KeyError'):
-        plugins.transport("loft://a")
-    with pytest.raises(PluginError, match="TypeError"):
-        plugins.transport("loft://a", unknown=True)
-    with pytest.raises(ConfigError, match="no roof given"):
-        plugins.transport("loft://")
+    named = 'transport "loft" of plugin "pigeon" raised KeyError'
+    for url, options, error, says in (
+        ("loft://a", {}, PluginError, named),
+        ("loft://a", {"unknown": True}, PluginError, "TypeError"),
+        ("loft://", {}, ConfigError, "no roof given"),
+    ):
+        with pytest.raises(error, match=says):
+            plugins.transport(url, **options)
 
 
 # --- sources ------------------------------------------------------------------------------------

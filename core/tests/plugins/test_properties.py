@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 from operad import EnvelopeKind, PluginError, Plugins, hookimpl
 from operad.plugin import Server, Source, Transport, TransportFactory
 
+FAULTY: dict[str, dict[str, Any]] = {
+    "raises": {"operad_servers": lambda: 1 / 0},
+    "wrong type": {"operad_servers": lambda: ["no server"]},
+    "version": {"operad_api_version": 2},
+    "misspelt": {"operad_serverz": lambda: ()},
+}
+
 KINDS = {
     "sources": "operad_sources",
     "envelope_kinds": "operad_envelope_kinds",
     "transports": "operad_transports",
     "servers": "operad_servers",
 }
-FAULTS = ("none", "none", "none", "raises", "wrong type", "version", "misspelt")
+FAULTS = ("none", "none", "none", *FAULTY)
 
 
 @attrs.frozen
@@ -53,17 +60,9 @@ claims = st.dictionaries(st.sampled_from(sorted(KINDS)), st.lists(st.sampled_fro
 
 def make(claimed: dict[str, list[str]], fault: str) -> ModuleType:
     module = ModuleType("m")
-    for kind, names in claimed.items():
-        items = [contribution(kind, name) for name in names]
-        setattr(module, KINDS[kind], hookimpl(lambda items=items: items))
-    if fault == "raises":
-        module.operad_servers = hookimpl(lambda: 1 / 0)  # type: ignore[attr-defined]  # made here
-    elif fault == "wrong type":
-        module.operad_servers = hookimpl(lambda: ["no server"])  # type: ignore[attr-defined]  # made here
-    elif fault == "version":
-        module.operad_api_version = 2  # type: ignore[attr-defined]  # made here
-    elif fault == "misspelt":
-        module.operad_serverz = hookimpl(lambda: [])  # type: ignore[attr-defined]  # noqa: PIE807  # made here; a type takes no mark
+    hooks = {KINDS[kind]: [contribution(kind, name) for name in names] for kind, names in claimed.items()}
+    made = {hook: lambda items=items: items for hook, items in hooks.items()} | FAULTY.get(fault, {})
+    vars(module).update({name: hookimpl(it) if callable(it) else it for name, it in made.items()})
     return module
 
 
@@ -73,38 +72,33 @@ def test_every_name_has_the_first_loaded_plugin_that_claims_it(
 ) -> None:
     plugins = Plugins()
     owners: dict[tuple[str, str], int] = {}
+
+    def there() -> dict[str, set[str]]:
+        return {
+            "sources": set(plugins.sources),
+            "transports": set(plugins.transports),
+            "servers": set(plugins.servers),
+            "envelope_kinds": set(plugins.envelope_kinds.sources) - {"local"},
+        }
+
     for index, (claimed, fault) in enumerate(plugins_made):
-        claims_made = [(kind, name) for kind, names in claimed.items() for name in names]
-        good = (
-            fault == "none" and len(set(claims_made)) == len(claims_made) and not owners.keys() & set(claims_made)
-        )
-        before = (dict(plugins.sources), dict(plugins.transports), dict(plugins.servers))
-        kinds_before = plugins.envelope_kinds.sources
+        made = [(kind, name) for kind, names in claimed.items() for name in names]
+        good = fault == "none" and len(set(made)) == len(made) and not owners.keys() & set(made)
+        before = there()
         try:
             plugins.register(make(claimed, fault), f"p{index}")
         except PluginError:
             assert not good
             assert plugins.records[-1].status != "loaded"
             assert plugins.records[-1].error
-            assert (dict(plugins.sources), dict(plugins.transports), dict(plugins.servers)) == before
-            assert plugins.envelope_kinds.sources == kinds_before
+            assert there() == before
         else:
             assert good
-            owners.update(dict.fromkeys(claims_made, index))
+            owners.update(dict.fromkeys(made, index))
     loaded = [record for record in plugins if record.status == "loaded"]
-    there = {
-        "sources": set(plugins.sources),
-        "transports": set(plugins.transports),
-        "servers": set(plugins.servers),
-        "envelope_kinds": set(plugins.envelope_kinds.sources) - {"local"},
-    }
-    for kind, names in there.items():
+    for kind, names in there().items():
         assert sorted(names) == sorted(name for record in loaded for name in record.contributes.get(kind, ()))
         assert names == {name for owned, name in owners if owned == kind}
-    assert len(plugins.implementations("operad_sources")) == len(
-        Plugins().implementations("operad_sources")
-    ) + sum(
-        "sources" in claimed
-        for (claimed, _), record in zip(plugins_made, plugins, strict=True)
-        if record.status == "loaded"
-    )
+    offering = ["sources" in claimed for claimed, _ in plugins_made]
+    kept = [offers for offers, record in zip(offering, plugins, strict=True) if record in loaded]
+    assert len(plugins.implementations("operad_sources")) == sum(kept)
