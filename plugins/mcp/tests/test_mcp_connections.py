@@ -17,7 +17,7 @@ import pytest
 
 from operad_mcp.wire.stdio import ServerProcess
 from operad_mcp.wire.transport import Transport
-from plugins.mcp.tests.peers import Json, answer_of, hostile, loaded, until
+from plugins.mcp.tests.peers import Json, Patch, answer_of, hostile, loaded, until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -120,15 +120,11 @@ async def test_a_connection_is_left_before_the_server_that_says_when_ends_it() -
             assert len(server.connections) == connections
 
 
-async def test_a_proxy_that_does_not_speak_http_is_refused_with_the_way_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_proxy_that_does_not_speak_http_is_refused_with_the_way_out(monkeypatch: Patch) -> None:
     monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
-    server = Server()
+    server, said = Server(), "got socks5:// from the environment; set proxy, or add 127.0.0.1"
     async with serving(server) as url, client() as asking:
-        with pytest.raises(
-            httpx2.ProxyError, match="got socks5:// from the environment; set proxy, or add 127.0.0.1"
-        ):
+        with pytest.raises(httpx2.ProxyError, match=said):
             await asking.post(url, content=b"x")
         monkeypatch.setenv("no_proxy", "127.0.0.1")
     async with serving(server) as url, client() as asking:
@@ -139,9 +135,7 @@ FORGED = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged"
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])
-async def test_an_answer_after_a_body_ends_its_connection_and_the_next_request_goes_by_another(
-    by_proxy: bool,
-) -> None:
+async def test_an_answer_after_a_body_ends_its_connection_and_the_next_goes_by_another(by_proxy: bool) -> None:
     server = Server(lambda _: OK + FORGED)
     async with serving(server) as url, client(proxy=url if by_proxy else None) as asking:
         for _ in range(3):
@@ -151,9 +145,7 @@ async def test_an_answer_after_a_body_ends_its_connection_and_the_next_request_g
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])
-async def test_an_answer_that_is_followed_by_noise_is_refused_and_the_next_request_goes_by_another_connection(
-    by_proxy: bool,
-) -> None:
+async def test_an_answer_that_noise_follows_is_refused_and_the_next_goes_by_another(by_proxy: bool) -> None:
     server = Server(lambda body: OK + b"garbage\r\n\r\n" if body == b"noise" else OK)
     async with serving(server) as url, client(proxy=url if by_proxy else None) as asking:
         with pytest.raises(httpx2.RemoteProtocolError, match="is not HTTP"):
@@ -226,13 +218,10 @@ async def test_a_large_body_is_handed_on_in_small_pieces() -> None:
 
 @pytest.mark.parametrize("header", [("authorization", "hush\n"), ("x-key", " hush"), ("x key", "hush")])
 async def test_a_header_that_cannot_be_sent_is_named_and_not_quoted(header: tuple[str, str]) -> None:
-    server = Server()
+    server, said = Server(), r"^((?!hush).)*headers with invalid characters cannot be sent((?!hush).)*$"
     async with serving(server) as url, client() as asking:
-        with pytest.raises(
-            httpx2.LocalProtocolError, match="headers with invalid characters cannot be sent"
-        ) as caught:
+        with pytest.raises(httpx2.LocalProtocolError, match=said):
             await asking.post(url, content=b"x", headers=[header])
-        assert "hush" not in str(caught.value)
         await until(lambda: server.ended == len(server.connections))
     assert server.requests == []
 
@@ -266,19 +255,19 @@ async def test_what_a_server_does_in_its_body_is_read_as_it_comes() -> None:
             assert await response.aread() == text.encode()
 
 
-FAILURES: dict[str, tuple[bytes | None, type[Exception]]] = {
-    "nothing": (None, httpx2.RemoteProtocolError),
-    "no HTTP": (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", httpx2.RemoteProtocolError),
-    "a long head": (b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000, httpx2.RemoteProtocolError),
-    "silence": (b"HTTP/1.1 200 OK\r\n", httpx2.ReadTimeout),
+FAILURES = {
+    "nothing": None,
+    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "a long head": b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
+    "silence": b"HTTP/1.1 200 OK\r\n",
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES.values(), ids=list(FAILURES))
-async def test_what_is_no_answer_raises_what_httpx_would(failure: tuple[bytes | None, type[Exception]]) -> None:
-    server = Server(lambda _: failure[0])
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_what_is_no_answer_raises_what_httpx_would(failure: str) -> None:
+    server = Server(lambda _: FAILURES[failure])
     async with serving(server) as url, client(read=0.3) as asking:
-        with pytest.raises(failure[1]):
+        with pytest.raises(httpx2.ReadTimeout if failure == "silence" else httpx2.RemoteProtocolError):
             await asking.post(url, content=b"x")
         await until(lambda: server.ended == 1)
 
@@ -300,7 +289,7 @@ class Foreign:
         return (lambda fd: Foreign(found(fd))) if name == "get_pipe_transport" else found
 
 
-async def test_transports_of_another_event_loop_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_transports_of_another_event_loop_will_do(monkeypatch: Patch) -> None:
     made: Any = ServerProcess.connection_made
     monkeypatch.setattr(ServerProcess, "connection_made", lambda self, transport: made(self, Foreign(transport)))
     async with hostile() as registry:
@@ -379,9 +368,7 @@ async def test_a_forged_second_answer_is_taken_for_no_other_call(by_proxy: bool)
                 assert (await registry.execute("p.echo", {"a": number})).data == {"a": number}
 
 
-async def test_calls_beside_a_proxy_of_the_environment_reach_the_server_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_calls_beside_a_proxy_of_the_environment_reach_the_server_itself(monkeypatch: Patch) -> None:
     server, proxy = MCP(), Server()
     async with serving(server) as url, serving(proxy):
         for variables in ({"HTTPS_PROXY": proxy.url}, {"ALL_PROXY": proxy.url, "NO_PROXY": "127.0.0.1"}):

@@ -9,10 +9,10 @@ import pytest
 from mcp import MCPError
 from mcp.server.lowlevel import Server
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec
+from operad import OperationContext, OperationRegistry
 from operad_mcp import to_mcp
 from operad_mcp.foreign import MAX_TEXT, clean_text, one_line
-from plugins.mcp.tests.peers import MODES, Caller, plain
+from plugins.mcp.tests.peers import MODES, Caller, Log, fails, plain, raw, spec_of
 
 HIDDEN = "\U000e0041\U000e0042"
 DIRTY = f"a\x1b[2J\x1b]0;title\x07b\x07 \u202ec{HIDDEN}\u200b\r\nd\te\x9b31m"
@@ -57,14 +57,11 @@ async def test_descriptions_have_no_escape_sequences_and_no_invisible_characters
     schema = {"type": "object", "properties": {"p": {"type": "string", "title": DIRTY, "description": DIRTY}}}
     dirty = tool("t", title=DIRTY, description=DIRTY, inputSchema=schema, outputSchema=schema)
     await loaded(registry, dirty, tool("long", description="x" * 500_000), mode=mode, server_operations=True)
-    spec = registry.get_spec("s.t")
-    assert spec is not None
+    spec = spec_of(registry, "s.t")
     assert (spec.title, spec.description) == (CLEAN, CLEAN)
     cleaned = {"type": "object", "properties": {"p": {"type": "string", "title": CLEAN, "description": CLEAN}}}
     assert (spec.input_schema.raw, spec.output_schema.raw) == (cleaned, cleaned)
-    long = registry.get_spec("s.long")
-    assert long is not None
-    assert len(long.description) == MAX_TEXT
+    assert len(spec_of(registry, "s.long").description) == MAX_TEXT
     about = (await registry.execute("s.server.about")).data
     assert (about["instructions"], about["server"]["name"]) == (CLEAN, "far")
 
@@ -72,23 +69,22 @@ async def test_descriptions_have_no_escape_sequences_and_no_invisible_characters
 async def test_a_description_of_60000_characters_is_whole(registry: OperationRegistry) -> None:
     text = "Servers in use have descriptions of 40,000 characters.\n".ljust(60_000, "x")
     await loaded(registry, tool("t", description=text))
-    assert registry.get_spec("s.t").description == text  # type: ignore[union-attr]  # it is there
+    assert spec_of(registry, "s.t").description == text
 
 
 async def test_the_message_of_a_servers_error_is_one_line_and_its_details_are_as_sent(
     registry: OperationRegistry,
 ) -> None:
     await loaded(registry, tool("fails"))
-    with pytest.raises(CallError) as caught:
-        await registry.execute("s.fails")
-    assert caught.value.message == 'MCP server "s": no such ERROR forged line'
-    assert caught.value.details["message"] == "no\x1b[31m such\nERROR forged line"
-    assert caught.value.details["data"] == {"kept": "\x1b"}
+    error = await fails(registry.execute("s.fails"))
+    assert error.message == 'MCP server "s": no such ERROR forged line'
+    assert error.details["message"] == "no\x1b[31m such\nERROR forged line"
+    assert error.details["data"] == {"kept": "\x1b"}
 
 
 @pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
 async def test_questions_and_logs_of_a_server_have_no_escape_sequences(
-    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+    registry: OperationRegistry, caplog: Log
 ) -> None:
     user = Caller("decline")
     await loaded(registry, tool("logs"), mode="legacy", elicitation="caller")
@@ -114,16 +110,13 @@ async def test_a_tool_keeps_its_name_if_another_one_has_to_be_renamed_to_it(regi
 
 
 async def test_an_id_is_used_only_for_the_name_that_operad_makes_of_it(registry: OperationRegistry) -> None:
-    def called(name: str, own: Any) -> types.Tool:
-        return tool(name, _meta={"operad/id": own})
-
-    sly = called("delete_all", "other.read_only"), called("look", ["x"]), called("shop_buy", "shop.buy")
+    ids = {"delete_all": "other.read_only", "look": ["x"], "shop_buy": "shop.buy"}
+    sly = [tool(name, _meta={"operad/id": own}) for name, own in ids.items()]
     assert await loaded(registry, *sly, include=["shop.*", "delete*"]) == ["delete_all", "shop.buy"]
 
 
 async def test_a_gateway_before_an_operad_with_plain_names_keeps_them(registry: OperationRegistry) -> None:
-    inner = OperationRegistry()
-    inner.register(OperationSpec(namespace="m", name="add"), lambda given, context: 1)
+    inner = raw(OperationRegistry(), "add", 1)
     await registry.load("mcp", namespace="s", server=to_mcp(inner, names="name").server())
     assert [spec.id for spec in registry.specs()] == ["s.add"]
 

@@ -582,8 +582,6 @@ PROGRAM = """
 import asyncio, os, subprocess, sys
 from operad import OperationRegistry, OperationSpec
 from operad_mcp import to_mcp
-from operad_mcp.server.sessions import SessionEvents
-
 registry = OperationRegistry()
 
 async def loud(input, context):

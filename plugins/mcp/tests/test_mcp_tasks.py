@@ -15,7 +15,7 @@ import pytest
 from operad import ErrorCode, Identity, OperationContext, OperationRegistry
 from operad_mcp import MCPCall, MCPTask
 from plugins.mcp.tests import peers
-from plugins.mcp.tests.peers import fails, until
+from plugins.mcp.tests.peers import fails, table, until
 
 SERVER = Path(__file__).with_name("mcp_task_server.py")
 WORKING = {"status": "working"}
@@ -23,7 +23,7 @@ DONE = {"status": "completed", "result": {"content": [], "structuredContent": {"
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path: Path, monkeypatch: peers.Patch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -46,9 +46,8 @@ async def test_a_call_that_a_server_answers_with_a_task_answers_with_its_result(
     told: list[MCPTask] = []
     async with loaded(tmp_path, on_task=told.append) as registry:
         assert await play(registry, WORKING, {**WORKING, "statusMessage": "half"}, DONE) == {"n": 3}
-    assert [(task.status, task.message) for task in told] == [
-        ("working", None), ("working", "half"), ("completed", None),
-    ]  # fmt: skip
+    states = [(task.status, task.message) for task in told]
+    assert states == [("working", None), ("working", "half"), ("completed", None)]
     assert {task.call.operation_id for task in told} == {"t.play"}
     assert "task0" not in repr(told)
 
@@ -61,9 +60,8 @@ async def test_a_task_asks_once_for_what_it_wants_to_know(tmp_path: Path) -> Non
         return {"action": "accept", "content": {"name": "Ada"}}
 
     form = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
-    waiting = {
-        "status": "input_required", "inputRequests": {"q1": {"method": "elicitation/create", "params": form}},
-    }  # fmt: skip
+    question = {"method": "elicitation/create", "params": form}
+    waiting = {"status": "input_required", "inputRequests": {"q1": question}}
     async with loaded(tmp_path, elicitation=elicitation) as registry:
         assert await play(registry, waiting, waiting, WORKING, DONE) == {"n": 3}
         answers = [line for line in await heard(registry) if line.startswith("tasks/update")]
@@ -72,17 +70,7 @@ async def test_a_task_asks_once_for_what_it_wants_to_know(tmp_path: Path) -> Non
     assert '"q1": {"action": "accept"' in answers[0]
 
 
-@pytest.mark.parametrize(
-    ("state", "words", "details"),
-    [
-        ({"status": "failed", "error": {"code": -32000, "message": "boom", "data": 7}}, "boom",
-         {"message": "boom", "jsonrpcCode": -32000, "data": 7}),
-        ({"status": "failed"}, "None", {}),
-        ({"status": "cancelled", "statusMessage": "the quota"}, "was cancelled: the quota", {}),
-        ({"status": "dreaming"}, "expected a state of the task", {}),
-        ({"status": 5}, "expected a state of the task", {}),
-    ],
-)  # fmt: skip
+@table("states_of_tasks")
 async def test_a_task_without_a_result_is_an_error_that_says_why(
     tmp_path: Path, state: Any, words: str, details: dict[str, Any]
 ) -> None:
@@ -90,7 +78,6 @@ async def test_a_task_without_a_result_is_an_error_that_says_why(
         error = await fails(play(registry, WORKING, state))
     assert error.code == ErrorCode.EXECUTION_ERROR
     assert words in error.message
-    assert isinstance(error.details, dict)
     assert details.items() <= error.details.items()
 
 
