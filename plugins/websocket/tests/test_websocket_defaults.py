@@ -3,21 +3,22 @@
 import attrs
 import pytest
 
-from operad_websocket import HubConfig, Limits, WebSocketConfig, WebSocketTransport
+import operad_websocket
 from plugins.websocket.tests.kit import TABLES
 
 
-@pytest.mark.parametrize("options", [Limits, HubConfig, WebSocketConfig])
+@pytest.mark.parametrize("options", TABLES["defaults"])
 def test_options_have_the_documented_defaults_and_are_keywords(options):
-    fields, documented = attrs.fields(options), TABLES["defaults"][options.__name__]
+    fields, documented = attrs.fields(getattr(operad_websocket, options)), TABLES["defaults"][options]
     assert {each.name: each.default for each in fields if each.name in documented} == documented
     assert [each.name for each in fields if each.name != "url" and not each.kw_only] == []
 
 
 def test_options_show_no_secret():
-    for options, hidden in ((HubConfig, ["tokens"]), (WebSocketConfig, ["token", "headers"])):
-        assert [each.name for each in attrs.fields(options) if not each.repr] == hidden
+    for options, hidden in (("HubConfig", ["tokens"]), ("WebSocketConfig", ["token", "headers"])):
+        fields = attrs.fields(getattr(operad_websocket, options))
+        assert [each.name for each in fields if not each.repr] == hidden
 
 
 def test_a_hub_authenticates_its_peers():
-    assert WebSocketTransport("ws://127.0.0.1:9").capabilities.authenticates_peer
+    assert operad_websocket.WebSocketTransport("ws://127.0.0.1:9").capabilities.authenticates_peer

@@ -142,6 +142,11 @@ async def test_messages_that_never_end_cost_so_much_memory_and_no_more(caplog: p
             await error_of(calls.call("a.b", large, timeout=5))
 
 
+async def test_a_message_of_less_than_64_kib_is_not_counted() -> None:
+    async with Hub(port=0, limits=Limits(unfinished=1)) as hub, calling(hub) as calls:
+        assert await code_of(calls.call("a.b", "x" * 60_000)) == "OPERATION_NOT_FOUND"
+
+
 def test_what_is_counted_is_forgotten_when_it_is_whole() -> None:
     counted = Unfinished(100)
     assert counted.add("a", 100)

@@ -331,13 +331,14 @@ def test_log_lines_are_few_and_none_is_a_peers_own(
 
 def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_for_it() -> None:
     caller, handler = pair()
-    for number in range(3_000):
+    for number in range(2_048):
         caller.asks(f"{number}")
         caller.send("call.aborted", requestId=f"{number}")
         if number >= 1_000:  # that of the last thousand is not forgotten
             handler.send("call.responded", requestId=f"{number - 1_000}", output=None)
     assert caller.switch.refused == 0
-    assert handler.peer.recall("0") is None
+    assert handler.peer.recall("1023") is None
+    assert handler.peer.recall("1024")
     handler.send("call.responded", requestId="never", output=None)
     assert caller.switch.refused == 1
 
@@ -459,6 +460,11 @@ def test_one_caller_cannot_fill_the_queue_of_a_handler(identities: tuple[Identit
     server.send("call.responded", requestId="0", output={"data": 1, "meta": {"source": "local"}})
     one.asks("4")
     assert server.last("call.requested")["requestId"] == "4"
+
+
+def test_an_address_has_at_most_1024_characters() -> None:
+    accepted, refused = "op:" + "x" * 1_021, "op:" + "x" * 1_022
+    assert Spoke(Switch()).serves(accepted, refused)["topics"] == [accepted]
 
 
 def test_a_frame_may_name_as_many_addresses_as_the_limit_says() -> None:
