@@ -19,7 +19,7 @@ import pytest
 
 from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad.errors import ConfigError
-from operad.plugin import Delivery, Event, TransportError
+from operad.plugin import Delivery, Event, Link, TransportError
 from operad.transports import Transport
 from operad_nats import NATSTransport, _jetstream, _queues
 from operad_nats.testing import NATSServer
@@ -31,6 +31,12 @@ pytestmark = pytest.mark.nats
 ACK_WAIT = 1.0
 PATIENT = 60.0
 """Seconds for what is no part of a test: JetStream waits for a disk, and this process for its turn."""
+OPTIONS: dict[str, Any] = {
+    "durable": True,
+    "ack_wait": ACK_WAIT,
+    "reconnect_wait": 0.05,
+    "connect_timeout": PATIENT,
+}
 
 
 class Stored:
@@ -40,8 +46,13 @@ class Stored:
         self.server = NATSServer(["-js", "-sd", str(folder)])
 
     def transport(self, **options: Any) -> NATSTransport:
-        values = {"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05, "connect_timeout": PATIENT}
-        return NATSTransport(servers=self.server.url, **(values | options))
+        return NATSTransport(servers=self.server.url, **(OPTIONS | options))
+
+    def calling(self, **options: Any) -> PendingRequestMap:
+        return PendingRequestMap(self.transport(**options))
+
+    async def link(self, on_event: Callable[[Event, Delivery], None], **options: Any) -> Link:
+        return await self.transport(**options).open(on_event, lambda state, epoch: None)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Any]:
@@ -55,6 +66,13 @@ class Stored:
     async def admin(self) -> AsyncIterator[Any]:
         async with self.connected() as client:
             yield client.jetstream(timeout=PATIENT)
+
+    async def put(self, reply_to: str, *, request_id: str = "1", n: Any = 1, **more: Any) -> None:
+        """Store a request for ``work.put``."""
+        asked = {"requestId": request_id, "operationId": "work.put", "input": {"n": n}, "replyTo": reply_to}
+        event = {"type": "call.requested", "id": "", "payload": {**asked, **more}}
+        async with self.admin() as jetstream:
+            await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
 
     async def count(self) -> int:
         async with self.admin() as jetstream:
@@ -83,10 +101,12 @@ async def processed(client: Any) -> None:
 class Work:
     """The operations ``work.put`` (an idempotent mutation) and ``work.post`` (one that is not)."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored: Stored, *, busy: bool = False) -> None:
+        self.stored = stored
         self.runs: list[Any] = []
         self.gate = asyncio.Event()
-        self.gate.set()
+        if not busy:
+            self.gate.set()
         self.registry = OperationRegistry()
         for name, idempotent in (("put", True), ("post", False)):
             spec = OperationSpec(namespace="work", name=name, type="mutation", idempotent=idempotent)
@@ -100,16 +120,25 @@ class Work:
     async def until(self, count: int) -> None:
         await until(lambda: len(self.runs) >= count)
 
+    def serving(self, drain_timeout: float = 30.0, **options: Any) -> CallHandler:
+        return CallHandler(self.registry, self.stored.transport(**options), drain_timeout=drain_timeout)
+
 
 @pytest.fixture
-def work() -> Work:
-    return Work()
+def work(stored: Stored) -> Work:
+    return Work(stored)
+
+
+@pytest.fixture
+def busy(stored: Stored) -> Work:
+    """Work that does not end before its gate opens."""
+    return Work(stored, busy=True)
 
 
 @pytest.fixture
 async def calls(stored: Stored, work: Work) -> AsyncIterator[PendingRequestMap]:
     """Calls of the operations of `work`."""
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+    async with work.serving(), stored.calling() as calls:
         yield calls
 
 
@@ -127,8 +156,7 @@ async def hire(stored: Stored, tmp_path: Path) -> AsyncIterator[Hire]:
     async def hire(name: str) -> asyncio.subprocess.Process:
         worker = await asyncio.create_subprocess_exec(
             sys.executable, str(Path(__file__).with_name("durable_worker.py")), stored.server.url,
-            json.dumps({"durable": True, "ack_wait": ACK_WAIT, "reconnect_wait": 0.05, "connect_timeout": PATIENT}),
-            name, str(tmp_path / "runs"), stdout=subprocess.PIPE,
+            json.dumps(OPTIONS), name, str(tmp_path / "runs"), stdout=subprocess.PIPE,
         )  # fmt: skip
         workers.append(worker)
         assert worker.stdout is not None
@@ -152,7 +180,7 @@ async def runs_of(path: Path, count: int) -> list[list[str]]:
 async def test_another_worker_finishes_what_a_killed_one_had(stored: Stored, hire: Hire, tmp_path: Path) -> None:
     """The caller gets its one answer. Only an idempotent mutation is repeated."""
     victim = await hire("victim")
-    async with PendingRequestMap(stored.transport()) as calls:
+    async with stored.calling() as calls:
         put = asyncio.create_task(calls.call("work.put", {"n": "put", "delay": 60}, timeout=30))
         post = asyncio.create_task(calls.call("work.post", {"n": "post", "delay": 60}, timeout=4))
         await runs_of(tmp_path / "runs", 2)
@@ -168,92 +196,78 @@ async def test_another_worker_finishes_what_a_killed_one_had(stored: Stored, hir
 
 
 async def test_a_request_that_ends_every_worker_is_refused_in_the_end(
-    stored: Stored, work: Work, monkeypatch: pytest.MonkeyPatch
+    stored: Stored, busy: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_queues, "MAX_DELIVERIES", 2)
-    work.gate.clear()
-    transport = stored.transport(ack_wait=PATIENT)  # one more delivery, while this process stands still, counts
-    async with PendingRequestMap(transport) as calls:
+    patient = {"ack_wait": PATIENT}  # one more delivery, while this process stands still, counts
+    async with stored.calling(**patient) as calls:
         call = None
         for attempt in (1, 2):
-            handler = CallHandler(work.registry, transport, drain_timeout=0.01)
-            await handler.open()
-            call = call or asyncio.create_task(calls.call("work.put", {"n": 1}))
-            await work.until(attempt)
-            await handler.aclose()
-        assert call is not None
-        async with CallHandler(work.registry, transport):
+            async with busy.serving(0.01, **patient):
+                call = call or asyncio.create_task(calls.call("work.put", {"n": 1}))
+                await busy.until(attempt)
+        async with busy.serving(**patient):
             with pytest.raises(CallError, match="2 deliveries of the request failed"):
                 await call
-    assert work.runs == [1, 1]
+    assert busy.runs == [1, 1]
     await stored.until_count(0)
 
 
 # --- a server that is killed --------------------------------------------------------------------------
 
 
-async def test_stored_requests_outlive_the_server(stored: Stored, work: Work) -> None:
+async def test_stored_requests_outlive_the_server(stored: Stored, busy: Work) -> None:
     """Those under way and those that nobody had read yet are answered; a call of another kind fails at once."""
-    work.gate.clear()
-    handler = CallHandler(work.registry, stored.transport(), drain_timeout=0.01)
-    await handler.open()
-    async with PendingRequestMap(stored.transport()) as calls:
-        tasks = [asyncio.create_task(calls.call("work.put", {"n": n}, timeout=60)) for n in range(20)]
-        other = asyncio.create_task(calls.call("work.post", {"n": "other"}, timeout=60))
-        await work.until(21)
-        await handler.aclose()  # as good as dead: all it had is given back
+    async with stored.calling() as calls:
+        async with busy.serving(0.01):  # as good as dead then: all it had is given back
+            tasks = [asyncio.create_task(calls.call("work.put", {"n": n}, timeout=60)) for n in range(20)]
+            other = asyncio.create_task(calls.call("work.post", {"n": "other"}, timeout=60))
+            await busy.until(21)
         await stored.until_count(20)
         stored.server.kill()
         with pytest.raises(CallError, match="UNAVAILABLE"):
             await other
         assert calls.pending == 20
         stored.server.start()
-        work.gate.set()
-        async with CallHandler(work.registry, stored.transport()):
+        busy.gate.set()
+        async with busy.serving():
             assert [(await task).data for task in tasks] == list(range(20))
             await stored.until_count(0)
-    assert work.runs.count("other") == 1
+    assert busy.runs.count("other") == 1
 
 
 @pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
 async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
-    stored: Stored, work: Work, n: Any
+    stored: Stored, busy: Work, n: Any
 ) -> None:
     """What a worker finished without a connection does not run again there."""
-    work.gate.clear()
-    slow = stored.transport(ack_wait=60)
-    async with CallHandler(work.registry, slow) as handler, PendingRequestMap(slow) as calls:
+    async with busy.serving(ack_wait=60) as handler, stored.calling(ack_wait=60) as calls:
         call = asyncio.create_task(calls.call("work.put", {"n": n}, timeout=60))
-        await work.until(1)
+        await busy.until(1)
         await stored.until_count(1)
         stored.server.kill()
         await until(lambda: not calls._requests.up.is_set() and not handler._link._can_send())  # type: ignore[union-attr]  # a NATSLink
-        work.gate.set()
+        busy.gate.set()
         await until(lambda: not handler.active)
         stored.server.start()
         assert (await call).data == n
         await stored.until_count(0)
-    assert work.runs == [n]
+    assert busy.runs == [n]
 
 
 @pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
 async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored, work: Work, n: Any) -> None:
     """Where nobody listens at the inbox the server says so; the answer is sent again, and only then acknowledged."""
-    inbox = f"_INBOX.{secrets.token_hex(16)}"
-    request = {"requestId": "r1", "operationId": "work.put", "input": {"n": n}, "deadline": 1e14}
-    request["replyTo"] = inbox.replace("_INBOX.", "inbox:")
-    async with CallHandler(work.registry, stored.transport()), stored.admin() as jetstream:
-        event = {"type": "call.requested", "id": "", "payload": request}
-        await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
+    inbox = secrets.token_hex(16)
+    async with work.serving(), stored.connected() as client:
+        await stored.put(f"inbox:{inbox}", n=n, deadline=1e14)
         await work.until(1)
         await asyncio.sleep(1.5 * ACK_WAIT)  # longer than the server waits for a sign of life
         assert await stored.count() == 1
-        client = await nats.connect(stored.server.url)
-        answers = await client.subscribe(f"{inbox}.r")
+        answers = await client.subscribe(f"_INBOX.{inbox}.r")
         answer = json.loads((await answers.next_msg(10)).data)
         assert answer["payload"]["output"]["data"] == n
         await stored.until_count(0)
-        await client.close()
     assert work.runs == [n]
 
 
@@ -289,13 +303,11 @@ async def test_only_idempotent_mutations_are_stored(stored: Stored, work: Work, 
 async def test_a_long_run_is_not_repeated(stored: Stored) -> None:
     """A worker says what it is working on, for as long as it does."""
     for ack_wait in (ACK_WAIT, 5 * ACK_WAIT):  # where this process stood still for longer: once more
-        work = Work()
-        work.gate.clear()
+        work, options = Work(stored, busy=True), {"prefix": f"wait{ack_wait:.0f}", "ack_wait": ack_wait}
         async with AsyncExitStack() as stack:
-            transport = stored.transport(prefix=f"wait{ack_wait:.0f}", ack_wait=ack_wait)
             for _ in range(6):  # a repetition would hardly come to the same one
-                await stack.enter_async_context(CallHandler(work.registry, transport))
-            calls = await stack.enter_async_context(PendingRequestMap(transport))
+                await stack.enter_async_context(work.serving(**options))
+            calls = await stack.enter_async_context(stored.calling(**options))
             call = asyncio.create_task(calls.call("work.put", {"n": 1}))
             await work.until(1)
             await asyncio.sleep(2.5 * ack_wait)
@@ -309,15 +321,15 @@ async def test_a_long_run_is_not_repeated(stored: Stored) -> None:
 
 async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored, work: Work) -> None:
     """An operation that was served counts as served; what nobody takes ends with its deadline, and is gone."""
-    async with PendingRequestMap(stored.transport()) as calls:
+    async with stored.calling() as calls:
         with pytest.raises(CallError, match="NO_RESPONDERS"):
             await calls.call("work.put", {"n": 0})
         await asyncio.sleep(_jetstream.KNOWN_FOR)
-        async with CallHandler(work.registry, stored.transport()):
+        async with work.serving():
             pass
         call = asyncio.create_task(calls.call("work.put", {"n": 1}))
         await stored.until_count(1)
-        async with CallHandler(work.registry, stored.transport()):
+        async with work.serving():
             assert (await call).data == 1
         with pytest.raises(CallError, match="TIMEOUT"):
             await calls.call("work.put", {"n": 2}, timeout=0.2)
@@ -325,35 +337,32 @@ async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored, work
     assert work.runs == [1]
 
 
-async def test_a_call_that_is_cancelled_leaves_nothing(stored: Stored, work: Work) -> None:
-    work.gate.clear()
-    durable = stored.transport()
-    async with CallHandler(work.registry, durable) as handler, PendingRequestMap(durable) as calls:
+async def test_a_call_that_is_cancelled_leaves_nothing(stored: Stored, busy: Work) -> None:
+    async with busy.serving() as handler, stored.calling() as calls:
         call = asyncio.create_task(calls.call("work.put", {"n": 1}))
-        await work.until(1)
+        await busy.until(1)
         call.cancel()
         await asyncio.wait({call})
         await until(lambda: not handler.active)
         await stored.until_count(0)
 
 
-async def test_a_handler_that_stops_gives_back_what_it_could_not_finish(stored: Stored) -> None:
-    first, second = Work(), Work()
-    first.gate.clear()
-    async with PendingRequestMap(stored.transport(ack_wait=60)) as calls:
-        async with CallHandler(first.registry, stored.transport(ack_wait=60), drain_timeout=0.05):
+async def test_a_handler_that_stops_gives_back_what_it_could_not_finish(
+    stored: Stored, busy: Work, work: Work
+) -> None:
+    async with stored.calling(ack_wait=60) as calls:
+        async with busy.serving(0.05, ack_wait=60):
             tasks = [asyncio.create_task(calls.call("work.put", {"n": n})) for n in range(10)]
-            await first.until(10)
-        async with CallHandler(second.registry, stored.transport(ack_wait=60)):
+            await busy.until(10)
+        async with work.serving(ack_wait=60):
             assert [(await task).data for task in tasks] == list(range(10))
-    assert sorted(second.runs) == list(range(10))
+    assert sorted(work.runs) == list(range(10))
     await stored.until_count(0)
 
 
 async def test_callers_and_workers_without_the_option_work_as_before(stored: Stored, work: Work) -> None:
-    plain = stored.transport(durable=False)
-    for serving, calling in ((plain, stored.transport()), (stored.transport(), plain)):
-        async with CallHandler(work.registry, serving), PendingRequestMap(calling) as calls:
+    for durable in (False, True):
+        async with work.serving(durable=durable), stored.calling(durable=not durable) as calls:
             assert (await calls.call("work.put", {"n": 1}, timeout=10)).data == 1
             assert await stored.count() == 0
         async with stored.admin() as jetstream:
@@ -363,13 +372,9 @@ async def test_callers_and_workers_without_the_option_work_as_before(stored: Sto
 
 
 async def test_stored_requests_are_shared_by_the_workers(stored: Stored) -> None:
-    one, two = Work(), Work()
-    transport = stored.transport(ack_wait=PATIENT)  # what waits here to be read goes to no other one
-    async with (
-        CallHandler(one.registry, transport),
-        CallHandler(two.registry, transport),
-        PendingRequestMap(transport) as calls,
-    ):
+    one, two = Work(stored), Work(stored)
+    patient = {"ack_wait": PATIENT}  # what waits here to be read goes to no other one
+    async with one.serving(**patient), two.serving(**patient), stored.calling(**patient) as calls:
         await asyncio.gather(*(calls.call("work.put", {"n": n}) for n in range(300)))
     assert sorted(one.runs + two.runs) == list(range(300))
     assert min(len(one.runs), len(two.runs)) > 50
@@ -377,10 +382,10 @@ async def test_stored_requests_are_shared_by_the_workers(stored: Stored) -> None
 
 
 async def test_what_is_no_event_is_dropped_from_the_queue(stored: Stored, work: Work) -> None:
-    async with CallHandler(work.registry, stored.transport()), stored.admin() as jetstream:
+    async with work.serving(), stored.admin() as jetstream:
         for rubbish in (b"", b"[1]", b'{"type":"call.requested","payload":{}}', b'{"type":"x","payload":{}}'):
             await jetstream.publish("operad.queue.work.put", rubbish)
-        async with PendingRequestMap(stored.transport()) as calls:
+        async with stored.calling() as calls:
             assert (await calls.call("work.put", {"n": 1})).data == 1
         await stored.until_count(0)
 
@@ -391,10 +396,7 @@ async def test_a_deadline_that_no_clock_has_ends_no_worker(
 ) -> None:
     """It would end the next one as well, for as long as the server keeps the request."""
     assert calls.link is not None
-    asked = {"requestId": "1", "operationId": "work.put", "input": {"n": 1}, "replyTo": calls.link.inbox}
-    event = {"type": "call.requested", "id": "", "payload": {**asked, "deadline": deadline}}
-    async with stored.admin() as jetstream:
-        await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
+    await stored.put(calls.link.inbox, deadline=deadline)
     assert (await calls.call("work.put", {"n": 2})).data == 2
     await stored.until_count(0)
     assert work.runs == ([1, 2] if deadline > 0 else [2])
@@ -408,13 +410,10 @@ async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored: Stored)
         seen.append(event)
         raise RuntimeError("a defect of the receiver")
 
-    link = await stored.transport(ack_wait=PATIENT).open(on_event, lambda state, epoch: None)
+    link = await stored.link(on_event, ack_wait=PATIENT)
     await link.register("queue:work.put", "operad")
-    async with stored.admin() as jetstream:
-        for request_id in ("1", "2"):
-            asked = {"requestId": request_id, "operationId": "work.put", "input": {}, "replyTo": "inbox:x"}
-            event = {"type": "call.requested", "id": "", "payload": asked}
-            await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
+    for request_id in ("1", "2"):
+        await stored.put("inbox:x", request_id=request_id)
     await stored.until_count(0)
     assert [event["payload"]["requestId"] for event in seen] == ["1", "2"]
     await link.close()
@@ -430,8 +429,7 @@ async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(
             for data in (b"", b"[" * 100_000, b"[1]", b'{"error":{}}'):
                 await client.publish(f"{own}.{kind}", data)
         await processed(client)
-    task = asyncio.create_task(calls.call("work.put", {"n": 1}))
-    assert (await task).data == 1
+    assert (await calls.call("work.put", {"n": 1})).data == 1
 
 
 async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
@@ -441,7 +439,7 @@ async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
     async def note(message: Any) -> None:
         replies.append(message.reply)
 
-    async with stored.connected() as client, PendingRequestMap(stored.transport()) as calls:
+    async with stored.connected() as client, stored.calling() as calls:
         await client.subscribe("$JS.API.CONSUMER.INFO.>", cb=note)
         await processed(client)
         with pytest.raises(CallError, match="NO_RESPONDERS"):
@@ -456,7 +454,7 @@ async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: St
         await jetstream.add_stream(
             name="operad", subjects=["operad.queue.>"], retention="workqueue", max_bytes=100, discard="new"
         )
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+    async with work.serving(), stored.calling() as calls:
         with pytest.raises(CallError, match="was not stored: maximum bytes exceeded") as caught:
             await calls.call("work.put", {"n": 1})
         assert caught.value.code == "UNAVAILABLE"
@@ -468,7 +466,7 @@ async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(
 ) -> None:
     """It was not stored, and says so; the next one goes the plain way."""
     monkeypatch.setattr(_jetstream, "KNOWN_FOR", PATIENT)  # it would ask again, which is no news
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+    async with work.serving(), stored.calling() as calls:
         await calls.call("work.put", {"n": 1})
         async with stored.admin() as jetstream:
             await jetstream.delete_stream("operad")
@@ -481,13 +479,9 @@ async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(
 async def test_a_request_that_somebody_else_had_is_marked_as_redelivered(stored: Stored) -> None:
     """What its handler declares now decides whether it may run again."""
     seen: asyncio.Queue[Delivery] = asyncio.Queue()
-
-    def on_event(event: Event, delivery: Delivery) -> None:
-        seen.put_nowait(delivery)
-
     async with Participant.open(stored.transport()) as caller:
         for redelivered in (False, True):
-            link = await stored.transport().open(on_event, lambda state, epoch: None)
+            link = await stored.link(lambda event, delivery: seen.put_nowait(delivery))
             await link.register("queue:work.put", "operad")
             if not redelivered:
                 await caller.request("work.put", "r1")
@@ -543,10 +537,8 @@ def test_what_the_option_declares() -> None:
 
 
 async def test_a_queue_needs_the_option_and_a_group(stored: Stored) -> None:
-    def on_event(event: Event, delivery: Delivery) -> None: ...
-
     for durable, group in ((False, "operad"), (True, None)):
-        link = await stored.transport(durable=durable).open(on_event, lambda state, epoch: None)
+        link = await stored.link(lambda event, delivery: None, durable=durable)
         with pytest.raises(TransportError, match="stored requests require durable=True and a group"):
             await link.register("queue:work.put", group)
         await link.close()

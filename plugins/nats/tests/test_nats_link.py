@@ -6,10 +6,12 @@ import asyncio
 import gc
 import logging
 import secrets
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import nats
 import pytest
 
 from operad.plugin import LinkDownError, TransportError
@@ -19,6 +21,19 @@ from operad_nats.testing import NATSServer
 from plugins.calls.tests.links import RUBBISH, Joiner, Participant, joining, news, request
 
 pytestmark = pytest.mark.nats
+
+
+@pytest.fixture
+async def raw(nats_url: str) -> AsyncIterator[Any]:
+    """A client of the shared server."""
+    client = await nats.connect(nats_url)
+    yield client
+    await client.close()
+
+
+def subject_of(participant: Participant, below: str = "r") -> str:
+    """A subject of its inbox."""
+    return f"_INBOX.{participant.link.inbox.removeprefix('inbox:')}.{below}"
 
 
 @pytest.fixture
@@ -59,23 +74,17 @@ async def test_a_request_that_nobody_serves_is_refused_at_once(join: Joiner, req
     event = request(1, requestId=request_id)
     await client.link.send("op:test.nobody.here", event)
     await client.until(lambda: len(client.events) == 1)
-    refusal = client.events[0]
-    assert refusal["type"] == "call.error"
-    assert refusal["payload"]["code"] == "NO_RESPONDERS"
-    assert refusal["payload"]["requestId"] == request_id
-    assert refusal["payload"]["details"] == {"operationId": "test.nobody.here"}
+    refusal = client.events[0]["payload"]
+    assert (client.events[0]["type"], refusal["code"]) == ("call.error", "NO_RESPONDERS")
+    assert (refusal["requestId"], refusal["details"]) == (request_id, {"operationId": "test.nobody.here"})
 
 
-async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, nats_url: str) -> None:
-    import nats
-
+async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, raw: Any) -> None:
     server, client = await join(), await join()
-    rubbish = await nats.connect(nats_url)
-    subject = f"_INBOX.{server.link.inbox.removeprefix('inbox:')}"
     for data in RUBBISH:
-        await rubbish.publish(f"{subject}.r", data)
-        await rubbish.publish(f"{subject}.n.x", data, headers={"Status": "503"})
-    await rubbish.close()
+        await raw.publish(subject_of(server), data)
+        await raw.publish(subject_of(server, "n.x"), data, headers={"Status": "503"})
+    await raw.close()
     await client.link.send(server.link.inbox, news(1))
     await server.until(lambda: news(1) in server.events)
     assert server.states == [("up", 1)], "the connection was lost over it"
@@ -90,11 +99,10 @@ async def test_no_request_ends_the_connection_of_whoever_it_comes_to(
     server, client = await join(), await join()
     await server.link.register("op:test.op", "workers")
     data = encode(request(1, operation_id))
-    inbox = server.link.inbox.removeprefix("inbox:").encode()
     address = urlsplit(nats_url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(b'CONNECT {"verbose":false,"headers":true}\r\n')
-    for subject in (b"_INBOX.%b.%b" % (inbox, below), f"{server.transport.prefix}.op.test.op".encode()):
+    for subject in (subject_of(server, "").encode() + below, f"{server.transport.prefix}.op.test.op".encode()):
         writer.write(b"PUB %b %d\r\n%b\r\n" % (subject, len(data), data))
         headers = b"NATS/1.0 503\xff\r\n\r\n"
         sizes = len(headers), len(headers) + len(data)
@@ -127,36 +135,26 @@ async def test_a_url_that_demands_tls_refuses_a_server_without(nats_url: str) ->
 
 
 async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer(
-    join: Joiner, nats_url: str
+    join: Joiner, raw: Any
 ) -> None:
-    import nats
-
     server, client = await join(), await join()
     await server.link.register("op:test.op", "workers")
-    raw = await nats.connect(nats_url)
-    reply_to = client.link.inbox
     bad = b'{"type":"call.requested","payload":{"requestId":"q","operationId":"test.op","input":1e999,"replyTo":"%s"}}'
-    await raw.publish(f"{server.transport.prefix}.op.test.op", bad % reply_to.encode())
+    await raw.publish(f"{server.transport.prefix}.op.test.op", bad % client.link.inbox.encode())
     await client.until(lambda: len(client.events) == 1)
     answer = b'{"type":"call.responded","payload":{"requestId":"a","output":{"data":{"x":1e999},"meta":{}}}}'
-    await raw.publish(f"_INBOX.{reply_to.removeprefix('inbox:')}.r", answer)
+    await raw.publish(subject_of(client), answer)
     await client.until(lambda: len(client.events) == 2)
-    await raw.close()
     for event, request_id in zip(client.events, ("q", "a"), strict=True):
         assert event["type"] == "call.error"
         assert (event["payload"]["requestId"], event["payload"]["code"]) == (request_id, "SERIALIZATION_ERROR")
     assert server.events == []
 
 
-async def test_what_peers_send_fills_no_log(join: Joiner, nats_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    import nats
-
+async def test_what_peers_send_fills_no_log(join: Joiner, raw: Any, caplog: pytest.LogCaptureFixture) -> None:
     server = await join()
-    raw = await nats.connect(nats_url)
-    for _ in range(500):
-        await raw.publish(f"_INBOX.{server.link.inbox.removeprefix('inbox:')}.r", b"\x1b[2J\n" * 1_000)
-    await raw.publish(f"_INBOX.{server.link.inbox.removeprefix('inbox:')}.r", b'{"type":"news","payload":{}}')
-    await raw.close()
+    for data in (*[b"\x1b[2J\n" * 1_000] * 500, b'{"type":"news","payload":{}}'):
+        await raw.publish(subject_of(server), data)
     await server.until(lambda: bool(server.events))
     assert 1 <= len(caplog.records) <= 60
     assert len(caplog.text) < 40_000
@@ -175,7 +173,7 @@ async def test_a_wait_for_the_server_that_is_given_up_is_not_the_end_of_the_read
                 await one.link.drain(0.1)
         finally:
             server.thaw()
-        await other.link.send(one.link.inbox, {"type": "news", "id": "", "payload": {}})
+        await other.link.send(one.link.inbox, news(1))
         await one.until(lambda: len(one.events) == 1)
         assert one.states == [("up", 1)]
         assert [record.getMessage() for record in caplog.records if record.levelno > logging.WARNING] == []

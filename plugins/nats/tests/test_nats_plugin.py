@@ -23,16 +23,11 @@ class TestNATSPlugin(BrokerPlugin):
 @pytest.mark.parametrize(
     ("url", "options"),
     [
-        ("http://h", {}),
-        ("nats://", {}),
-        ("nats://h:port", {}),
-        ("nats://a,tls+nats://b", {}),
-        ("nats://h", {"prefix": "a b"}),
-        ("nats://h", {"prefix": "a.*"}),
-        ("nats://h", {"inbox_prefix": ""}),
+        ("http://h", {}), ("nats://", {}), ("nats://h:port", {}), ("nats://a,tls+nats://b", {}),
+        ("nats://h", {"prefix": "a b"}), ("nats://h", {"prefix": "a.*"}), ("nats://h", {"inbox_prefix": ""}),
         ("nats://h", {"inbox": "a..b"}),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_work_is_a_configuration_error(url: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="expected"):
         create(url, **options)
