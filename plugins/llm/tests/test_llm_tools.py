@@ -41,7 +41,7 @@ HARD = TABLES["hard"]
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_schema_is_within_the_limits_that_the_format_publishes(format: Any, strict: bool) -> None:
+def test_every_schema_is_within_the_limits_that_the_format_publishes(format, strict):
     listed = tools(registry(**HARD), format, strict=strict)
     assert len(listed) == len(HARD)
     within_limits(listed, format)
@@ -49,7 +49,7 @@ def test_every_schema_is_within_the_limits_that_the_format_publishes(format: Any
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_a_format_cannot_say_is_in_the_report(format: Any) -> None:
+def test_what_a_format_cannot_say_is_in_the_report(format):
     lost = {one.operation_id: one.lost for one in tools(registry(**HARD), format, strict=True).lossy}
     if format == "gemini":
         assert lost == {"m.plain": ("exclusiveMinimum",)}
@@ -67,29 +67,13 @@ def test_what_a_format_cannot_say_is_in_the_report(format: Any) -> None:
         assert "not strict: expected a schema that does not contain itself; limit its depth" in lost["m.recursive"]
 
 
-def test_strict_mode_of_openai_requires_everything_and_lets_what_was_optional_be_null() -> None:
-    fields = {
-        "a": {"type": "string"},
-        "b": {"type": "integer", "minimum": 1, "default": 3},
-        "c": {"enum": ["x", "y"], "description": "One of two."},
-        "d": {"oneOf": [{"type": "string"}, {"type": "null"}]},
-    }
-    listed = tools(registry(t={"type": "object", "properties": fields, "required": ["a"]}), strict=True)
+def test_strict_mode_of_openai_requires_everything_and_lets_what_was_optional_be_null():
+    listed = tools(registry(t=TABLES["strict"]["given"]), strict=True)
     assert listed[0]["function"]["strict"] is True
-    assert schema_of(listed[0]) == {
-        "type": "object",
-        "properties": {
-            "a": {"type": "string"},
-            "b": {"type": ["integer", "null"], "minimum": 1},
-            "c": {"description": "One of two.", "anyOf": [fields["c"], {"type": "null"}]},
-            "d": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        },
-        "required": ["a", "b", "c", "d"],
-        "additionalProperties": False,
-    }
+    assert schema_of(listed[0]) == TABLES["strict"]["shown"]
 
 
-def test_strict_mode_of_anthropic_tells_in_words_what_it_has_no_keyword_for() -> None:
+def test_strict_mode_of_anthropic_tells_in_words_what_it_has_no_keyword_for():
     fields = {"n": {"type": "integer", "minimum": 1, "description": "How many."}}
     listed = tools(registry(t={"type": "object", "properties": fields}), "anthropic", strict=True)
     assert listed[0]["strict"] is True
@@ -97,7 +81,7 @@ def test_strict_mode_of_anthropic_tells_in_words_what_it_has_no_keyword_for() ->
     assert number == {"type": "integer", "description": "How many.\n\n{minimum: 1}"}
 
 
-def test_what_strict_mode_does_not_hold_the_model_to_is_in_the_report() -> None:
+def test_what_strict_mode_does_not_hold_the_model_to_is_in_the_report():
     fields = {
         "n": {"type": "integer", "minimum": 1},
         "l": {"type": "array", "items": {"type": "string", "format": "iri"}, "uniqueItems": True},
@@ -108,7 +92,7 @@ def test_what_strict_mode_does_not_hold_the_model_to_is_in_the_report() -> None:
     assert tools(made, "openai").lossy == []
 
 
-def test_a_schema_is_only_changed_in_the_copy_that_is_shown() -> None:
+def test_a_schema_is_only_changed_in_the_copy_that_is_shown():
     made = registry(**HARD)
     before = json.dumps([spec.input_schema.raw for spec in made.specs()])
     for format in FORMATS:
@@ -116,7 +100,7 @@ def test_a_schema_is_only_changed_in_the_copy_that_is_shown() -> None:
     assert json.dumps([spec.input_schema.raw for spec in made.specs()]) == before
 
 
-def test_who_may_not_call_an_operation_gets_no_tool_of_it() -> None:
+def test_who_may_not_call_an_operation_gets_no_tool_of_it():
     made = registry(open=None)
     guard = AccessControl(required_scopes=("write",))
     made.register(OperationSpec(namespace="m", name="guarded", access_control=guard), lambda _input, context: None)
@@ -125,7 +109,7 @@ def test_who_may_not_call_an_operation_gets_no_tool_of_it() -> None:
     assert len(tools(made, trusted=True)) == 2
 
 
-def test_tools_are_chosen_by_patterns_and_by_the_words_of_a_prompt() -> None:
+def test_tools_are_chosen_by_patterns_and_by_the_words_of_a_prompt():
     made = registry(**dict.fromkeys(("create_order", "list_orders", "delete_user")))
     assert list(tools(made, include=["*order*"], exclude=["m.list*"]).names.values()) == ["m.create_order"]
     assert list(tools(made, query="create a new order", max_tools=1).names.values()) == ["m.create_order"]
@@ -133,41 +117,32 @@ def test_tools_are_chosen_by_patterns_and_by_the_words_of_a_prompt() -> None:
         tools(made, include="m.*")
 
 
-def test_more_tools_than_a_request_takes_are_refused_with_a_way_out() -> None:
+def test_more_tools_than_a_request_takes_are_refused_with_a_way_out():
     made = registry(**{f"n{number}": None for number in range(129)})
     with pytest.raises(ConfigError, match="at most 128 tools for one request, got 129 operations"):
         tools(made)
     assert len(tools(made, max_tools=129)) == 129
     assert len(tools(made, "anthropic")) == 129
     with pytest.raises(ConfigError, match="expected one of"):
-        tools(made, "cohere")  # type: ignore[arg-type]  # a dialect that there is not
+        tools(made, "cohere")
 
 
-def test_a_name_means_the_same_operation_whatever_is_included_and_whoever_asks() -> None:
+def test_a_name_means_the_same_operation_whatever_is_included_and_whoever_asks():
     made = registry(**{"a.b": None, "a/b": None})
     (alone,) = tools(made, include=["m.a.b"]).names
     assert tools(made).names[alone] == "m.a.b"
 
 
-async def test_the_operations_of_a_real_document_are_tools_of_every_format() -> None:
+LARGE = [pytest.param(name, marks=pytest.mark.long) for name in ("stripe", "discord", "openai", "opencode")]
+
+
+@pytest.mark.parametrize("name", ["petstore3", *LARGE])
+async def test_the_operations_of_a_real_document_are_tools_of_every_format(name):
     if not DOCUMENTS.exists():
         pytest.skip("OPERAD_DOCUMENTS names no folder")
-    await check_document("petstore3.json")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["stripe.json", "discord.json", "openai.json", "opencode.json"])
-async def test_the_operations_of_large_documents_are_tools_of_every_format(name: str) -> None:
-    if not DOCUMENTS.exists():
-        pytest.skip("OPERAD_DOCUMENTS names no folder")
-    await check_document(name)
-
-
-async def check_document(name: str) -> None:
     async with OperationRegistry(load_plugins(only=["openapi"])) as made:
-        specs = await made.load(
-            "openapi", namespace="api", spec=str(DOCUMENTS / name), base_url="http://127.0.0.1:9"
-        )
+        path = str(DOCUMENTS / f"{name}.json")
+        specs = await made.load("openapi", namespace="api", spec=path, base_url="http://127.0.0.1:9")
         for format in FORMATS:
             for strict in (False, True):
                 listed = tools(made, format, strict=strict, max_tools=10_000)
@@ -182,7 +157,7 @@ HOSTILE = hostile_schemas()
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("strict", [False, True])
-def test_hostile_schemas_give_text_in_utf8_and_leave_the_other_tools(format: Any, strict: bool) -> None:
+def test_hostile_schemas_give_text_in_utf8_and_leave_the_other_tools(format, strict):
     made = tools(registry(good=HARD["plain"], **HOSTILE), format, strict=strict)
     assert json.loads(json.dumps(made, ensure_ascii=False, allow_nan=False).encode()) == made
     assert made.names.keys() == {"m_good", *(f"m_{name}" for name in HOSTILE)}
