@@ -43,12 +43,17 @@ async def raw(redis_url: str) -> AsyncIterator[Any]:
         yield client
 
 
+async def serving(join: Joiner, *url: str, **options: Any) -> Participant:
+    """A server of ``test.op``."""
+    server = await join(*url, **options)
+    await server.link.register("op:test.op", "workers")
+    return server
+
+
 @pytest.fixture
 async def pair(join: Joiner) -> Pair:
     """A server of ``test.op`` and a client."""
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
-    return server, client
+    return await serving(join), await join()
 
 
 def id_of(participant: Participant) -> str:
@@ -56,12 +61,12 @@ def id_of(participant: Participant) -> str:
     return participant.link.inbox.removeprefix("inbox:")
 
 
-async def test_the_sender_of_a_request_learns_who_got_it(pair: Pair) -> None:
+async def test_the_sender_of_a_request_learns_who_got_it(pair):
     server, client = pair
     assert await client.link.send("op:test.op", request(1)) == server.link.inbox
 
 
-async def test_a_peer_that_sends_rubbish_harms_nobody(pair: Pair, raw: Any) -> None:
+async def test_a_peer_that_sends_rubbish_harms_nobody(pair, raw):
     server, client = pair
     keys, stream = Keys(BUS), Keys(BUS).stream(id_of(server))
     for data in RUBBISH:
@@ -76,15 +81,13 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(pair: Pair, raw: Any) -> N
     await client.link.send(server.link.inbox, news(2))
     await server.until(lambda: news(2) in server.events)
     for delivery in server.deliveries:
-        delivery.done()  # type: ignore[misc]  # requests on a stream have it
+        delivery.done()
     await server.link.drain(5)
     assert await raw.xlen(stream) == 0  # what is no event is acknowledged
     assert server.states == [("up", 1)], "the connection was lost over it"
 
 
-async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
-    join: Joiner, monkeypatch: Any, caplog: Any
-) -> None:
+async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(join, monkeypatch, caplog):
     participant = await join(reconnect_wait=0.01)
     link: Any = participant.link
     disconnect, establish, faults = link.disconnect, link.establish, ["disconnect", "establish"]
@@ -108,9 +111,7 @@ async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
 
 
 @pytest.mark.parametrize("reader", ["_requests", "_channels"])
-async def test_a_reader_that_fails_is_followed_by_another(
-    pair: Pair, reader: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_reader_that_fails_is_followed_by_another(pair, reader, caplog):
     """One that ends without a word looks alive, and answers nobody."""
     server, client = pair
     getattr(server.link, reader)._receive = None
@@ -158,7 +159,7 @@ class Damaging:
     "damaged",
     [b"*1\r\n*1\r\n$32\r\n", b"+OK\r\n*1\r\n$32\r\n", b":7\r\n*1\r\n$32\r\n", b"*1\r\n$32\r\n\xff\xff"],
 )
-async def test_a_reply_of_another_shape_is_a_lost_connection(redis_server: RedisServer, damaged: bytes) -> None:
+async def test_a_reply_of_another_shape_is_a_lost_connection(redis_server, damaged):
     registry = OperationRegistry()
     registry.register(OperationSpec(namespace="test", name="op", type="query"), lambda given, context: 5)
     damaging = Damaging(redis_server.port)
@@ -174,7 +175,7 @@ async def test_a_reply_of_another_shape_is_a_lost_connection(redis_server: Redis
             assert calls.pending == 0
 
 
-async def test_wrong_credentials_are_refused_at_once() -> None:
+async def test_wrong_credentials_are_refused_at_once():
     with RedisServer(["--requirepass", "wonder"]) as server:
         for wrong in (server.url, server.url.replace("//", "//:land@")):
             with pytest.raises(LinkDownError, match="(?i)auth|password") as caught:
@@ -184,12 +185,12 @@ async def test_wrong_credentials_are_refused_at_once() -> None:
         await right.link.close()
 
 
-async def test_a_url_that_demands_tls_refuses_a_server_without(redis_url: str) -> None:
+async def test_a_url_that_demands_tls_refuses_a_server_without(redis_url):
     with pytest.raises(LinkDownError):
         await Participant().open(RedisTransport(url=redis_url.replace("redis:", "rediss:"), connect_timeout=1))
 
 
-async def test_a_request_stays_on_its_stream_until_its_work_has_ended(pair: Pair, raw: Any) -> None:
+async def test_a_request_stays_on_its_stream_until_its_work_has_ended(pair, raw):
     server, client = pair
     keys = Keys(BUS)
     own = id_of(server)
@@ -200,7 +201,6 @@ async def test_a_request_stays_on_its_stream_until_its_work_has_ended(pair: Pair
     assert await raw.hget(keys.load, own) == b"1"
     (delivery,) = server.deliveries
     assert not delivery.redelivered
-    assert delivery.done is not None
     delivery.done()
     delivery.done()  # idempotent
     await server.link.drain(5)
@@ -208,36 +208,33 @@ async def test_a_request_stays_on_its_stream_until_its_work_has_ended(pair: Pair
     assert await raw.hget(keys.load, own) == b"0"
 
 
-async def test_an_end_that_the_server_did_not_hear_is_told_again(join: Joiner, raw: Any) -> None:
+async def test_an_end_that_the_server_did_not_hear_is_told_again(join, raw):
     """A connection that breaks meanwhile, or a server that only reads: else the request would count for ever."""
-    server, client = await join(reconnect_wait=0.02), await join()
-    await server.link.register("op:test.op", "workers")
+    server, client = await serving(join, reconnect_wait=0.02), await join()
     own = id_of(server)
     keys, link = Keys(BUS), cast(Any, server.link)
     for number in (1, 2):
         await client.link.send("op:test.op", request(number))
     await server.until(lambda: len(server.deliveries) == 2)
     first, second = server.deliveries
-    first.done()  # type: ignore[misc]  # requests on a stream have it
+    first.done()
     for task in link._commands._tasks:
         task.cancel()  # before it is written
-    second.done()  # type: ignore[misc]  # requests on a stream have it
+    second.done()
     link._commands._lost(ConnectionError("cut"))
     async with asyncio.timeout(10):
         while await raw.xlen(keys.stream(own)) or await raw.hget(keys.load, own) != b"0":
             await asyncio.sleep(0.01)
 
 
-async def test_the_member_with_the_fewest_unfinished_requests_gets_the_next(join: Joiner) -> None:
-    quick, slow, client = await join(), await join(), await join()
-    for server in (quick, slow):
-        await server.link.register("op:test.op", "workers")
+async def test_the_member_with_the_fewest_unfinished_requests_gets_the_next(join):
+    quick, slow, client = await serving(join), await serving(join), await join()
     members = {server.link.inbox: server for server in (quick, slow)}
     for i in range(40):
         member = members[await client.link.send("op:test.op", request(i)) or ""]
-        await member.until(lambda member=member, i=i: request(i) in member.events)  # type: ignore[misc]  # bound early
+        await member.until(lambda member=member, i=i: request(i) in member.events)
         for delivery in quick.deliveries:
-            delivery.done()  # type: ignore[misc]  # requests on a stream have it
+            delivery.done()
         quick.deliveries.clear()
     await quick.link.drain(5)
     await slow.link.drain(5)
@@ -245,31 +242,28 @@ async def test_the_member_with_the_fewest_unfinished_requests_gets_the_next(join
     assert len(slow.events) < 15
 
 
-async def test_what_a_link_leaves_unfinished_goes_to_another_marked_as_redelivered(join: Joiner) -> None:
-    first, client = await join(), await join()
-    await first.link.register("op:test.op", "workers")
+async def test_what_a_link_leaves_unfinished_goes_to_another_marked_as_redelivered(pair, join):
+    first, client = pair
     await client.link.send("op:test.op", request(1))
     await first.until(lambda: bool(first.events))
-    second = await join()
-    await second.link.register("op:test.op", "workers")
+    second = await serving(join)
     await first.link.close()
     await second.until(lambda: bool(second.events))
     assert second.events == [request(1)]
     assert second.deliveries[0].redelivered
 
 
-async def test_what_nobody_can_take_over_is_unavailable(pair: Pair) -> None:
+async def test_what_nobody_can_take_over_is_unavailable(pair):
     server, client = pair
     await client.link.send("op:test.op", request(1, replyTo=client.link.inbox))
     await server.until(lambda: bool(server.events))
     await server.link.close()
     await client.until(lambda: bool(client.events))
-    assert client.events[0]["type"] == "call.error"
-    assert client.events[0]["payload"]["code"] == "UNAVAILABLE"
-    assert client.events[0]["payload"]["requestId"] == "r1"
+    error = client.events[0]["payload"]
+    assert (client.events[0]["type"], error["code"], error["requestId"]) == ("call.error", "UNAVAILABLE", "r1")
 
 
-async def test_links_that_close_leave_no_key(redis_server: RedisServer) -> None:
+async def test_links_that_close_leave_no_key(redis_server):
     transport = RedisTransport(url=redis_server.url)
     server, client = await Participant().open(transport), await Participant().open(transport)
     for i in range(20):
@@ -283,13 +277,10 @@ async def test_links_that_close_leave_no_key(redis_server: RedisServer) -> None:
         assert await raw.pubsub_channels() == []
 
 
-async def test_scripts_that_the_server_forgot_are_loaded_again(
-    join: Joiner, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_scripts_that_the_server_forgot_are_loaded_again(join, redis_server, monkeypatch):
     monkeypatch.setattr("operad_redis.link.BEAT", 60.0)  # a beat would load them, too
-    server = await join(redis_server.url, reconnect_wait=0.05)
+    server = await serving(join, redis_server.url, reconnect_wait=0.05)
     client = await join(redis_server.url, reconnect_wait=0.05)
-    await server.link.register("op:test.op", "workers")
     async with redis.asyncio.Redis.from_url(redis_server.url) as raw:
         await raw.script_flush()
     with pytest.raises(LinkDownError):
@@ -299,9 +290,7 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(
     await server.until(lambda: bool(server.events))
 
 
-async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer(
-    pair: Pair, raw: Any
-) -> None:
+async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer(pair, raw):
     server, client = pair
     keys, own, reply_to = Keys(BUS), id_of(server), client.link.inbox
     bad = b'{"type":"call.requested","payload":{"requestId":"q","operationId":"test.op","input":1e999,"replyTo":"%s"}}'
@@ -316,9 +305,7 @@ async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for
     assert server.events == []
 
 
-async def test_a_beat_looks_at_a_few_of_those_who_live(
-    join: Joiner, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_beat_looks_at_a_few_of_those_who_live(join, redis_url, monkeypatch):
     """Otherwise the work of all would grow with the square of their number."""
     monkeypatch.setattr("operad_redis.link.BEAT", 0.02)
     keys = Keys(BUS)
@@ -345,40 +332,32 @@ async def test_a_beat_looks_at_a_few_of_those_who_live(
             await raw.zrem(keys.links, *others)
 
 
-async def test_a_link_whose_stream_is_gone_begins_anew(
-    join: Joiner, raw: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_link_whose_stream_is_gone_begins_anew(join, raw, monkeypatch):
     """A server that evicts keys takes those with a lifetime first; the one who waits on it would not be told."""
     monkeypatch.setattr("operad_redis.link.BEAT", 0.02)
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
+    server, client = await serving(join), await join()
     assert await raw.delete(Keys(BUS).stream(id_of(server))) == 1
     await server.until(lambda: ("up", 2) in server.states)
     await client.link.send("op:test.op", request(1))
     await server.until(lambda: len(server.events) == 1)
 
 
-async def test_a_request_is_as_old_as_the_server_says(join: Joiner, redis_url: str) -> None:
+async def test_a_request_is_as_old_as_the_server_says(join, redis_url):
     """By its clock alone, also where another worker had it before."""
-    first, client = await join(), await join()
-    await first.link.register("op:test.op", "workers")
+    first, client = await serving(join), await join()
     await client.link.send("op:test.op", request(1))
     await first.until(lambda: bool(first.deliveries))
     held = first.deliveries[0].held
-    assert held is not None
     assert 0 <= held < 5_000
     await asyncio.sleep(0.3)
-    second = await join()
-    await second.link.register("op:test.op", "workers")
+    second = await serving(join)
     await first.link.close()
     await second.until(lambda: bool(second.deliveries))
     assert second.deliveries[0].redelivered
-    again = second.deliveries[0].held
-    assert again is not None
-    assert held + 250 <= again < 60_000
+    assert held + 250 <= second.deliveries[0].held < 60_000
 
 
-async def test_what_is_no_request_is_taken_off_the_stream(pair: Pair, raw: Any) -> None:
+async def test_what_is_no_request_is_taken_off_the_stream(pair, raw):
     """Nobody works on it, so nobody would."""
     server, client = pair
     stream = Keys(BUS).stream(id_of(server))
@@ -389,26 +368,26 @@ async def test_what_is_no_request_is_taken_off_the_stream(pair: Pair, raw: Any) 
     async with asyncio.timeout(20):
         while await raw.xlen(stream) > 1:
             await asyncio.sleep(0.01)
-    server.deliveries[1].done()  # type: ignore[misc]  # requests on a stream have it
+    server.deliveries[1].done()
     await server.link.drain(5)
     assert await raw.xlen(stream) == 0
 
 
-async def test_large_requests_wait_for_the_socket_before_they_have_bytes(pair: Pair) -> None:
+async def test_large_requests_wait_for_the_socket_before_they_have_bytes(pair):
     """Otherwise all that wait would be in memory at once, and again in one piece to be written."""
     server, client = pair
     large, most = "x" * 1_000_000, 0
     sending = {asyncio.create_task(client.link.send("op:test.op", request(i, input=large))) for i in range(30)}
     while sending:
         done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
-        most = max(most, client.link._commands._buffered)  # type: ignore[attr-defined]  # what waits, which no name tells
+        most = max(most, client.link._commands._buffered)
         for task in done:
             task.result()
     await server.until(lambda: len(server.events) == 30)
     assert most <= 6_000_000
 
 
-async def test_a_few_look_after_all_and_nobody_is_forgotten(join: Joiner, raw: Any) -> None:
+async def test_a_few_look_after_all_and_nobody_is_forgotten(join, raw):
     """Each looks at so many of the others and no more, however many there are."""
     servers = [await join() for _ in range(12)]
     for number, server in enumerate(servers):

@@ -9,7 +9,6 @@ from contextlib import suppress
 import pytest
 
 from operad_redis import RedisResults
-from operad_redis.testing import RedisServer
 from operad_testing import ResultStoreConformance
 
 pytestmark = pytest.mark.redis
@@ -27,7 +26,7 @@ class TestRedisResults(ResultStoreConformance):
         return RedisResults(f"redis://:{self.secret}@127.0.0.1:9", socket_connect_timeout=1)
 
 
-async def test_a_server_that_stands_still_lets_nothing_run(redis_server: RedisServer) -> None:
+async def test_a_server_that_stands_still_lets_nothing_run(redis_server):
     async with RedisResults(redis_server.url) as patient, RedisResults(redis_server.url, timeout=0.2) as store:
         assert await patient.claim("a", b"x", 60) is None
         redis_server.freeze()
@@ -44,7 +43,7 @@ async def test_a_server_that_stands_still_lets_nothing_run(redis_server: RedisSe
         assert found == b"x"
 
 
-async def test_more_calls_at_once_than_connections_wait_for_one(redis_url: str) -> None:
+async def test_more_calls_at_once_than_connections_wait_for_one(redis_url):
     name = secrets.token_hex(8)
     async with RedisResults(redis_url, prefix=name) as store:
         claims = await asyncio.gather(*(store.claim(f"{number}", b"x", 60) for number in range(150)))

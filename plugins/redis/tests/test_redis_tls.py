@@ -6,8 +6,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -47,9 +45,7 @@ async def tls_in_front(url: str, context: ssl.SSLContext) -> AsyncIterator[str]:
             await asyncio.wait(tasks)
 
 
-async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(
-    redis_url: str, tmp_path: Path
-) -> None:
+async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(redis_url, tmp_path):
     trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
     authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -76,12 +72,12 @@ async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(
         ("redis://h", {"options": []}, "expected a table, got a list"),
     ],
 )
-def test_an_option_of_another_type_is_a_configuration_error(url: str, options: dict[str, Any], words: str) -> None:
+def test_an_option_of_another_type_is_a_configuration_error(url, options, words):
     with pytest.raises(ConfigError, match=words):
         create(url, **options)
 
 
-async def test_a_file_that_cannot_be_used_is_an_error_that_names_it() -> None:
+async def test_a_file_that_cannot_be_used_is_an_error_that_names_it():
     with pytest.raises(
         ConfigError, match=r"tls_ca: expected a PEM file with certificates, got none\.pem: No such"
     ):
