@@ -91,7 +91,7 @@ def pair(identity: Identity | None = None) -> tuple[Spoke, Spoke]:
         PLAIN.replace(b'"id":""', b'"id":"mine","more":1'),
     ],
 )
-def test_an_answer_goes_on_as_it_came_without_addresses_and_foreign_fields(said: bytes) -> None:
+def test_an_answer_goes_on_as_it_came_without_addresses_and_foreign_fields(said):
     caller, handler = pair()
     caller.says(ASKED)
     handler.says(said)
@@ -99,7 +99,7 @@ def test_an_answer_goes_on_as_it_came_without_addresses_and_foreign_fields(said:
 
 
 @pytest.mark.parametrize("value", ["1e999", "1" * 5_000, '{"a":1,"a":2}', '"\\u0000"', "[ 1 , 2 ]", "-0.0"])
-def test_what_a_request_carries_is_passed_on_and_not_looked_into(value: str) -> None:
+def test_what_a_request_carries_is_passed_on_and_not_looked_into(value):
     """Who reads it judges it: the hub would only spend time on it."""
     caller, handler = pair()
     caller.says(ASKED.replace(b'{"a":1}', value.encode()))
@@ -107,7 +107,7 @@ def test_what_a_request_carries_is_passed_on_and_not_looked_into(value: str) -> 
 
 
 @pytest.mark.parametrize("timeout", [10**400, -(10**400)], ids=["above", "below"])
-def test_a_timeout_that_no_clock_has_is_passed_on(timeout: int) -> None:
+def test_a_timeout_that_no_clock_has_is_passed_on(timeout):
     caller, handler = pair()
     caller.says(ASKED.replace(b"1000", str(timeout).encode()))
     assert json.loads(handler.texts[0])["payload"]["timeoutMs"] == timeout
@@ -125,7 +125,7 @@ def test_a_timeout_that_no_clock_has_is_passed_on(timeout: int) -> None:
         pytest.param(ASKED.replace(b",", b" ,\n "), id="another writer"),
     ],
 )
-def test_whatever_a_request_claims_the_hub_says_who_asks(asked: bytes, identity: Identity | None) -> None:
+def test_whatever_a_request_claims_the_hub_says_who_asks(asked, identity):
     caller, handler = pair(identity)
     caller.says(asked)
     (event,) = handler.events
@@ -136,7 +136,7 @@ def test_whatever_a_request_claims_the_hub_says_who_asks(asked: bytes, identity:
     assert payload == json.loads(ASKED)["payload"]
 
 
-def test_credit_goes_both_ways_with_all_that_it_says() -> None:
+def test_credit_goes_both_ways_with_all_that_it_says():
     """The caller grants, and the handler tells how much it wants."""
     caller, handler = pair()
     caller.asks()
@@ -148,7 +148,7 @@ def test_credit_goes_both_ways_with_all_that_it_says() -> None:
     assert caller.last("call.credit") == {"requestId": "1", "wantsBytes": 2000, "replyTo": handler.peer.inbox}
 
 
-def test_what_another_peer_sends_for_a_request_is_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_another_peer_sends_for_a_request_is_refused_and_logged(caplog):
     caller, handler = pair()
     caller.asks()
     eve, before = Spoke(caller.switch, BOB), (len(caller.texts), len(handler.texts))
@@ -161,7 +161,7 @@ def test_what_another_peer_sends_for_a_request_is_refused_and_logged(caplog: pyt
 
 
 @pytest.mark.parametrize("credit", [None, 5])
-def test_only_a_caller_that_grants_credit_hears_of_the_end_of_a_stream_once(credit: int | None) -> None:
+def test_only_a_caller_that_grants_credit_hears_of_the_end_of_a_stream_once(credit):
     """Another one expects an abort as the last event."""
     caller, handler = pair()
     granted = {} if credit is None else {"credit": credit}
@@ -174,7 +174,7 @@ def test_only_a_caller_that_grants_credit_hears_of_the_end_of_a_stream_once(cred
     assert caller.switch.pending == 0
 
 
-def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ignored() -> None:
+def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ignored():
     switch = Switch()
     sender, member = Spoke(switch), Spoke(switch)
     member.serves("all:news")
@@ -196,9 +196,7 @@ def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ig
         (None, 31.999, False), (None, 32.0005, True),
     ],
 )  # fmt: skip
-def test_a_request_is_ended_two_seconds_after_its_deadline(
-    timeout: Any, seconds: float, is_over: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_is_ended_two_seconds_after_its_deadline(timeout, seconds, is_over, monkeypatch):
     caller, handler = pair()
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now)
@@ -211,7 +209,7 @@ def test_a_request_is_ended_two_seconds_after_its_deadline(
         assert handler.last("call.aborted")["requestId"]
 
 
-def test_a_request_to_all_ends_when_each_handler_has_responded_or_is_gone() -> None:
+def test_a_request_to_all_ends_when_each_handler_has_responded_or_is_gone():
     switch = Switch()
     caller, first, second = Spoke(switch), Spoke(switch), Spoke(switch)
     for handler in (first, second):
@@ -224,7 +222,7 @@ def test_a_request_to_all_ends_when_each_handler_has_responded_or_is_gone() -> N
 
 
 @pytest.mark.parametrize("reason", ["too large", "too slow"])
-def test_a_response_that_its_caller_cannot_take_ends_the_call_for_both(reason: str) -> None:
+def test_a_response_that_its_caller_cannot_take_ends_the_call_for_both(reason):
     caller, handler = pair()
     if reason == "too large":
 
@@ -250,7 +248,7 @@ def test_a_response_that_its_caller_cannot_take_ends_the_call_for_both(reason: s
 @pytest.mark.parametrize(
     ("frame", "code"), [*TABLES["frames without a use"], ("[" * 50_000, "SERIALIZATION_ERROR")]
 )
-def test_a_frame_that_cannot_be_used_is_answered(frame: str, code: str) -> None:
+def test_a_frame_that_cannot_be_used_is_answered(frame, code):
     switch = Switch(Limits(topics=3))
     spoke = Spoke(switch)
     spoke.says(frame.encode("latin-1"))
@@ -258,7 +256,7 @@ def test_a_frame_that_cannot_be_used_is_answered(frame: str, code: str) -> None:
     assert switch.refused == 1
 
 
-def test_a_frame_that_cannot_be_read_ends_the_request_whose_id_can_be_read() -> None:
+def test_a_frame_that_cannot_be_read_ends_the_request_whose_id_can_be_read():
     """NaN and half of a surrogate pair, as other writers make them: nobody waits for a deadline."""
     caller, handler = pair()
     caller.says(b'{"type":"call.requested","payload":{"requestId":"1","operationId":"t.x","input":NaN}}')
@@ -273,7 +271,7 @@ def test_a_frame_that_cannot_be_read_ends_the_request_whose_id_can_be_read() -> 
     assert handler.last("link.error")["code"] == "SERIALIZATION_ERROR"
 
 
-def test_a_request_that_cannot_be_routed_is_answered_by_its_id() -> None:
+def test_a_request_that_cannot_be_routed_is_answered_by_its_id():
     spoke = Spoke(Switch())
     spoke.says(b'{"type":"call.requested","payload":{"requestId":"r"}}')
     assert spoke.last("call.error") == {
@@ -281,13 +279,13 @@ def test_a_request_that_cannot_be_routed_is_answered_by_its_id() -> None:
     }  # fmt: skip
 
 
-def test_a_request_that_leaves_the_hub_no_room_is_answered_by_its_id() -> None:
+def test_a_request_that_leaves_the_hub_no_room_is_answered_by_its_id():
     spoke = Spoke(Switch())
     spoke.switch.on_too_large(spoke.peer, read(ASKED), 5_000, 4_000)
     assert spoke.failed() == ("1", "PAYLOAD_TOO_LARGE")
 
 
-def test_a_request_to_everybody_runs_discovery_alone() -> None:
+def test_a_request_to_everybody_runs_discovery_alone():
     """Otherwise one frame would run a mutation on every worker."""
     caller, handler = pair()
     handler.serves("all:operad.discover", "all:news")
@@ -301,9 +299,7 @@ def test_a_request_to_everybody_runs_discovery_alone() -> None:
     assert handler.last("call.requested")["operationId"] == "operad.discover"
 
 
-def test_a_frame_of_too_many_addresses_is_refused_as_a_whole_and_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_frame_of_too_many_addresses_is_refused_as_a_whole_and_logged_once(caplog):
     spoke = Spoke(Switch())
     spoke.serves("op:a.b")
     spoke.says(b'{"type":"link.register","payload":{"topics":[' + b'"",' * 1_000_000 + b'""]}}')
@@ -315,9 +311,7 @@ def test_a_frame_of_too_many_addresses_is_refused_as_a_whole_and_logged_once(
     assert len(caplog.text) < 2_000
 
 
-def test_log_lines_are_few_and_none_is_a_peers_own(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_lines_are_few_and_none_is_a_peers_own(caplog, monkeypatch):
     now = time.monotonic()
     monkeypatch.setattr("operad_calls.reports.time.monotonic", lambda: now)
     spoke = Spoke(Switch(), BOB)
@@ -329,7 +323,7 @@ def test_log_lines_are_few_and_none_is_a_peers_own(
     assert len(caplog.text) < 30_000
 
 
-def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_for_it() -> None:
+def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_for_it():
     caller, handler = pair()
     for number in range(2_048):
         caller.asks(f"{number}")
@@ -343,7 +337,7 @@ def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_fo
     assert caller.switch.refused == 1
 
 
-def test_connections_without_an_identity_are_counted_by_address() -> None:
+def test_connections_without_an_identity_are_counted_by_address():
     """Otherwise one of them would shut out all others."""
     switch = Switch(Limits(links=1, calls=1))
     one, other = Spoke(switch, address="10.0.0.1"), Spoke(switch, address="10.0.0.2")
@@ -361,7 +355,7 @@ def test_connections_without_an_identity_are_counted_by_address() -> None:
 # --- names -----------------------------------------------------------------------------------------------
 
 
-def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it() -> None:
+def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it():
     switch = Switch(Limits(grace=30))
     caller, eve, first = Spoke(switch, ALICE), Spoke(switch, ALICE), Spoke(switch, BOB)
     first.serves("op:t.x", "op:operad.list")
@@ -377,7 +371,7 @@ def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it() -> None
 
 
 @pytest.mark.parametrize("how", ["goodbye", "unregister", "anonymous", "no grace", "late"])
-def test_a_name_is_free_after(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_free_after(how, monkeypatch):
     switch = Switch(Limits(grace=0 if how == "no grace" else 30))
     first = Spoke(switch, None if how == "anonymous" else BOB)
     first.serves("op:t.x")
@@ -392,7 +386,7 @@ def test_a_name_is_free_after(how: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert Spoke(switch, ALICE).serves("op:t.x")["topics"] == ["op:t.x"]
 
 
-def test_no_more_names_are_kept_of_an_identity_than_a_connection_may_have() -> None:
+def test_no_more_names_are_kept_of_an_identity_than_a_connection_may_have():
     switch = Switch(Limits(topics=2))
     for number in range(5):
         spoke = Spoke(switch, BOB)
@@ -408,7 +402,7 @@ def test_no_more_names_are_kept_of_an_identity_than_a_connection_may_have() -> N
     assert Spoke(switch, ALICE).serves("op:t.5")["refused"], "a name that came back has left its place to another"
 
 
-def test_the_hub_tells_what_an_instance_has_registered() -> None:
+def test_the_hub_tells_what_an_instance_has_registered():
     """So that nobody can list what others serve."""
     switch = Switch()
     worker, other, asker = Spoke(switch, BOB), Spoke(switch, ALICE), Spoke(switch)
@@ -420,7 +414,7 @@ def test_the_hub_tells_what_an_instance_has_registered() -> None:
         assert asker.events[-1] == {"type": "link.topics", "id": "7", "payload": told}
 
 
-def test_who_may_serve_is_nobody_while_the_application_cannot_tell(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_may_serve_is_nobody_while_the_application_cannot_tell(caplog):
     """The peer gets its answer, and the log what was raised, once."""
 
     def authorize(identity: Identity | None, topic: str) -> bool:
@@ -433,7 +427,7 @@ def test_who_may_serve_is_nobody_while_the_application_cannot_tell(caplog: pytes
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
-def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch):
     caller, handler = pair()
     caller.asks("single")
     caller.asks("stream")
@@ -447,7 +441,7 @@ def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("identities", [(ALICE, BOB), (None, None)], ids=["identity", "connection of nobody"])
-def test_one_caller_cannot_fill_the_queue_of_a_handler(identities: tuple[Identity | None, ...]) -> None:
+def test_one_caller_cannot_fill_the_queue_of_a_handler(identities):
     """What is ahead of the others at one connection is bounded for each caller, whoever has more under way."""
     switch = Switch(Limits(calls_per_handler=2))
     server, one, other = Spoke(switch), *(Spoke(switch, identity, "::1") for identity in identities)
@@ -462,19 +456,19 @@ def test_one_caller_cannot_fill_the_queue_of_a_handler(identities: tuple[Identit
     assert server.last("call.requested")["requestId"] == "4"
 
 
-def test_an_address_has_at_most_1024_characters() -> None:
+def test_an_address_has_at_most_1024_characters():
     accepted, refused = "op:" + "x" * 1_021, "op:" + "x" * 1_022
     assert Spoke(Switch()).serves(accepted, refused)["topics"] == [accepted]
 
 
-def test_a_frame_may_name_as_many_addresses_as_the_limit_says() -> None:
+def test_a_frame_may_name_as_many_addresses_as_the_limit_says():
     spoke = Spoke(Switch(Limits(topics=3)))
     spoke.serves("op:a.a", "op:a.b", "op:a.c")
     assert not spoke.last("link.registered").get("refused")
 
 
 @pytest.mark.parametrize("type_", ["call.error", "call.completed", "call.aborted"])
-def test_the_end_of_a_call_has_no_address_of_its_handler_and_makes_room_for_another(type_: str) -> None:
+def test_the_end_of_a_call_has_no_address_of_its_handler_and_makes_room_for_another(type_):
     switch = Switch(Limits(calls_per_handler=1))
     caller, handler = Spoke(switch), Spoke(switch)
     handler.serves("op:t.x")
