@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from typing import Any
 
 import pytest
 
 from operad import CallError, OperationRegistry, operation
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
 
 
 def made_of(hint: Any, **options: Any) -> tuple[Any, list[Any]]:

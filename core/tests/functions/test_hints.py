@@ -23,15 +23,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.tests.functions.parts import assert_structured, call, made_of, refused
+from core.tests.functions.parts import Mixed, assert_structured, call, made_of, refused
 from operad import Conversions, OperationRegistry, RegistrationError, operation
 
 UserId = NewType("UserId", int)
-
-
-class Mixed(enum.Enum):
-    ONE = 1
-    TWO = "two"
 
 
 def day(value: str | datetime.date) -> datetime.date:

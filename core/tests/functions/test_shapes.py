@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import enum
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -17,22 +16,12 @@ import msgspec
 import pydantic
 import pytest
 
-from core.tests.functions.parts import assert_structured, call, made_of
+from core.tests.functions.parts import Colour, Mixed, assert_structured, call, made_of
 from core.tests.kit import registry_of
 from operad import CallError, Conversions, RegistrationError, operation
 from operad.functions.kinds import Types
 
 SCHEMAS = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["schemas"]
-
-
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Mixed(enum.Enum):
-    ONE = 1
-    TWO = "two"
 
 
 class Titled(TypedDict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
-import enum
 import inspect
 import pydoc
 import uuid
@@ -16,14 +15,9 @@ from typing import Any, Literal, Optional, TypedDict, get_type_hints
 import attrs
 import pytest
 
-from core.tests.functions.parts import assert_structured, call, made_of, refused
+from core.tests.functions.parts import Colour, assert_structured, call, made_of, refused
 from core.tests.kit import data_of, op, registry_of
 from operad import OperationContext, OperationType, RegistrationError, ResponseEnvelope, local_envelope, operation
-
-
-class Colour(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
 
 
 @attrs.define

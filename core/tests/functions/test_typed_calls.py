@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import enum
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from core.tests.functions.parts import Colour
 from core.tests.kit import data_of, error_of, giving, op, registry_of
 from operad import (
     AccessControl,
@@ -24,10 +24,6 @@ from operad import (
     local_envelope,
     operation,
 )
-
-
-class Colour(enum.Enum):
-    RED = "red"
 
 
 @attrs.frozen

@@ -41,6 +41,12 @@ one, count = giving(1), streaming(*range(5))
 """Handlers of a call and of a stream."""
 
 
+async def retrying(input: Any, context: OperationContext) -> int:
+    await context.progress(1)
+    context.report("retry", context.metadata.get("a"))
+    return 1
+
+
 def registry_of(*plugins: object, **handlers: Any) -> OperationRegistry:
     registry = OperationRegistry(plugins_of(*plugins))
     for name, handler in handlers.items():
@@ -108,10 +114,6 @@ async def test_a_subscription_to_a_query_is_one_call(registry: OperationRegistry
 async def test_an_observer_that_raises_is_logged_and_disturbs_neither_call_nor_observers(
     caplog: pytest.LogCaptureFixture, log: CallLog
 ) -> None:
-    async def tells(input: Any, context: OperationContext) -> int:
-        context.report("retry")
-        return 1
-
     def broken(*_: Any) -> None:
         raise OSError("full")
 
@@ -121,9 +123,9 @@ async def test_an_observer_that_raises_is_logged_and_disturbs_neither_call_nor_o
         operad_call_reported=lambda call, report: broken(),
         operad_call_finished=lambda call, outcome: broken(),
     )
-    assert (await registry_of(plugin, log, tells=tells).execute("o.tells")).data == 1
-    assert len(log.started) == len(log.reported) == len(log.finished) == 1
-    assert caplog.text.count("OSError: full") == 3
+    assert (await registry_of(plugin, log, retrying=retrying).execute("o.retrying")).data == 1
+    assert (len(log.started), len(log.reported), len(log.finished)) == (1, 2, 1)
+    assert caplog.text.count("OSError: full") == 4
 
 
 async def test_observers_may_keep_something_between_start_and_end() -> None:
@@ -212,12 +214,8 @@ async def test_progress_and_log_messages_of_every_call_reach_observers(log: Call
 
 
 async def test_where_nobody_observes_a_report_is_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def tells(input: Any, context: OperationContext) -> None:
-        await context.progress(1)
-        context.report("retry")
-
     monkeypatch.setattr("operad.context.CallReport", None)
-    await registry_of(tells=tells).execute("o.tells")
+    await registry_of(retrying=retrying).execute("o.retrying")
 
 
 async def test_a_thread_reports_in_the_event_loop_and_after_the_end_of_its_call_to_nobody(log: CallLog) -> None:
@@ -246,15 +244,12 @@ async def test_a_thread_reports_in_the_event_loop_and_after_the_end_of_its_call_
 
 async def test_a_call_behind_an_interceptor_that_changed_its_context_still_reports(log: CallLog) -> None:
     async def other(call: Any, proceed: Any) -> Any:
-        return await proceed(call.evolve(metadata={"a": 1}))
+        return await proceed(call.evolve(metadata={"a": "changed"}))
 
-    async def tells(input: Any, context: OperationContext) -> None:
-        context.report("retry", str(context.metadata["a"]))
-
-    registry = registry_of(log, tells=tells)
+    registry = registry_of(log, retrying=retrying)
     registry.use(other)
-    await registry.execute("o.tells")
-    assert [report.message for _, report in log.reported] == ["1"]
+    await registry.execute("o.retrying")
+    assert [report.message for _, report in log.reported] == [None, "changed"]
 
 
 current: ContextVar[str] = ContextVar("current", default="nobody")
