@@ -7,7 +7,8 @@ Mutants are drawn by a seed, by default the hash of the commit, so that everybod
 a fork of this process runs the tests that reach its line until one fails. Which those are is read from maps of
 coverage, made once for each commit (`--maps`). What runs as its module is imported is changed by importing the
 mutant in place of the module; of all else the code of the functions is exchanged, after the tests were collected
-once for all. A mutant that survives is printed with its place; one that changes nothing that can be seen (speed,
+once for all. A mutant is noticed if a test fails with it twice and passes without it: on a busy machine some fail
+by themselves. A mutant that survives is printed with its place; one that changes nothing that can be seen (speed,
 a message that nobody reads) survives rightly, and is still counted; `equivalent_mutants.txt` says why of some.
 `--from` and `--to` run a part of the draw. With `--without`, a mutant that the other tests do not notice is tried
 with the tests that match: it lists those of them that have to stay, as few as are enough.
@@ -383,8 +384,32 @@ class _Chosen:
         )
 
 
+class _Begun:
+    """The test that a fork began last, for its parent to read."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # open until this process ends
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Write the test down."""
+        os.ftruncate(self._file.fileno(), 0)
+        os.pwrite(self._file.fileno(), nodeid.encode(), 0)
+
+    def clear(self) -> None:
+        """Forget the test of an earlier fork."""
+        os.ftruncate(self._file.fileno(), 0)
+
+    def read(self) -> str:
+        """The test; empty if none was begun."""
+        return os.pread(self._file.fileno(), 65_536, 0).decode()
+
+
+BEGUN = _Begun()
+
+
 def fails(run: Callable[[], int], seconds: float) -> bool:
     """Whether a run in a fork of this process ends with another code than 0, or not in time."""
+    BEGUN.clear()
     child = os.fork()
     if child == 0:
         _alone(run)
@@ -422,7 +447,7 @@ def import_instead(mutant: Mutant, package: Path, tests: Sequence[str]) -> int:
 
     sys.meta_path.insert(0, _Replaced(mutant, package))
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    return int(pytest.main([*PYTEST, *files], plugins=[_Chosen(tests)]))
+    return int(pytest.main([*PYTEST, *files], plugins=[_Chosen(tests), BEGUN]))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -492,6 +517,10 @@ class Session:
         return self.run(tests)
 
 
+Run = Callable[[Sequence[str]], int]
+"""Runs tests; returns 0 if all pass."""
+
+
 class Trial:
     """Tries mutants and says what becomes of each.
 
@@ -511,13 +540,14 @@ class Trial:
         self.needed: Counter[str] = Counter()
         """Tests that match `without` and notice mutants which no other test notices."""
 
-    def of(self, number: int, mutant: Mutant, run: Callable[[Sequence[str]], int]) -> None:
-        """Try one, by a function that runs tests with it."""
+    def of(self, number: int, mutant: Mutant, run: Run, plain: Run) -> None:
+        """Try one, by a function that runs tests with it, and one that runs them without."""
+        self._run, self._plain = run, plain
         began = time.monotonic()
         tests = self._reach.tests(mutant)
         last = [test for test in tests if any(fnmatchcase(test, pattern) for pattern in self._without)]
-        found = self._found(self._capped([test for test in tests if test not in last]), run)
-        if last and found != "noticed" and (needed := self._first(last, run)):
+        found = self._found(self._capped([test for test in tests if test not in last]))
+        if last and found != "noticed" and (needed := self._first(last)):
             self.needed[needed] += 1
             found = f"noticed by {needed} alone"
         if found == "survived" and not self._reach.reaches(mutant):
@@ -533,24 +563,29 @@ class Trial:
             flush=True,
         )
 
-    def _found(self, tests: list[str], run: Callable[[Sequence[str]], int]) -> str:
+    def _found(self, tests: list[str]) -> str:
         for part in (tests[:FIRST], tests[FIRST:]):
-            # The default holds this round's part; mypy infers no type for it.
-            patience = self._patience + 3 * self._reach.seconds(part)
-            if part and fails(lambda part=part: run(part), patience):  # type: ignore[misc]  # see above
-                return "noticed"
+            left = part
+            while left and self._fails(self._run, left):
+                last = BEGUN.read()
+                if last not in left or (self._fails(self._run, [last]) and not self._fails(self._plain, [last])):
+                    return "noticed"
+                left = left[left.index(last) + 1 :]  # the test fails now and then, or for another reason
         return "survived" if tests else "not reached"
 
-    def _first(self, tests: list[str], run: Callable[[Sequence[str]], int]) -> str | None:
+    def _fails(self, run: Run, tests: list[str]) -> bool:
+        return fails(partial(run, tests), self._patience + 3 * self._reach.seconds(tests))
+
+    def _first(self, tests: list[str]) -> str | None:
         """A test that notices the mutant: one that is needed already, or the first that fails."""
         stay = [test for test in tests if test in self.needed]
         for some in (stay, self._capped([test for test in tests if test not in self.needed])):
-            if self._found(some, run) == "noticed":
+            if self._found(some) == "noticed":
                 # The shortest beginning that fails ends with the test.
                 few, many = 0, len(some)
                 while many - few > 1:
                     half = (few + many) // 2
-                    few, many = (few, half) if self._found(some[:half], run) == "noticed" else (half, many)
+                    few, many = (few, half) if self._found(some[:half]) == "noticed" else (half, many)
                 return some[many - 1]
         return None
 
@@ -604,10 +639,11 @@ def _import_all(drawn: list[tuple[int, Mutant]], reach: Reach, trial: Trial) -> 
     wanted = [(number, mutant) for number, mutant in drawn if reach.imported(mutant) or exchanged(mutant) is None]
     same = reach.package / "__init__.py"
     code = compile(same.read_text("utf-8"), str(same), "exec")
-    if fails(partial(import_instead, Mutant(same, 0, "", code, code), reach.package, reach.some(FIRST)), BASELINE):
+    plain = partial(import_instead, Mutant(same, 0, "", code, code), reach.package)
+    if fails(partial(plain, reach.some(FIRST)), BASELINE):
         sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
     for number, mutant in wanted:
-        trial.of(number, mutant, partial(import_instead, mutant, reach.package))
+        trial.of(number, mutant, partial(import_instead, mutant, reach.package), plain)
     return {number for number, _ in wanted}
 
 
@@ -619,11 +655,11 @@ def _exchange_all(drawn: list[tuple[int, Mutant]], tests: list[str], reach: Reac
         if fails(partial(session.run, reach.some(FIRST)), BASELINE):
             sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
         for number, mutant in drawn:
-            trial.of(number, mutant, partial(session.exchange, mutant, reach.package))
+            trial.of(number, mutant, partial(session.exchange, mutant, reach.package), session.run)
 
     if drawn:
         # Not the streams' descriptors: what one fork leaves in them would be read by the next.
-        pytest.main([*PYTEST, "--capture=sys", *tests], plugins=[Session(work)])
+        pytest.main([*PYTEST, "--capture=sys", *tests], plugins=[Session(work), BEGUN])
 
 
 if __name__ == "__main__":
