@@ -18,6 +18,14 @@ from operad.registry import execution
 from operad.sources import Source
 from operad_testing import make_plugin
 
+
+@pytest.mark.parametrize("module", ["context"])  # `tools/mutants.py` finds the test by the name of the module
+async def test_a_key_has_at_most_255_characters(module):
+    await registry_of(op()).execute("t.op", 1, idempotency_key="x" * 255)
+    with pytest.raises(CallError, match="idempotency_key: expected 1 to 255 printable characters"):
+        await registry_of(op()).execute("t.op", 1, idempotency_key="x" * 256)
+
+
 TABLES = json.loads(Path(__file__).with_name("steps.json").read_text("utf-8"))
 
 
@@ -33,8 +41,8 @@ async def test_what_is_no_context_is_refused(context):
 
 @pytest.mark.parametrize(
     ("key", "taken"),
-    [("k", True), ("x" * 255, True), ("x" * 256, False), ("", False), ("a\nb", False), (5, False)],
-    ids=["one character", "the longest", "longer", "empty", "a line break", "a number"],
+    [("k", True), ("", False), ("a\nb", False), (5, False)],
+    ids=["one character", "empty", "a line break", "a number"],
 )
 async def test_a_key_is_a_short_printable_text(key, taken):
     refused = pytest.raises(CallError, match="idempotency_key: expected 1 to 255 printable characters")
