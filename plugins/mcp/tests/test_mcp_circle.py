@@ -320,7 +320,8 @@ async def test_arguments_of_prompts_are_decoded_and_completed_from_their_schema(
     raw(registry, "city", ask, metadata={"mcp": {"kind": "resourceTemplate", "uriTemplate": "x://{city}"}})
 
     def complete(spec: Any, argument: str, value: str) -> list[str] | None:
-        return ["Paris", "Prague", "Rome"] if (spec.name, argument) == ("city", "city") else None
+        cities = ["Paris", "Prague", "Rome", *(f"Z{number}" for number in range(101))]
+        return cities if (spec.name, argument) == ("city", "city") else None
 
     async with Client(to_mcp(registry, complete=complete).server()) as served:
         got = await served.get_prompt("m_ask", {"count": "3", "mood": "glad"})
@@ -330,10 +331,16 @@ async def test_arguments_of_prompts_are_decoded_and_completed_from_their_schema(
         for of, name, value, values in (
             (types.PromptReference(name="m_ask"), "mood", "g", ["glad", "grim"]),
             (types.ResourceTemplateReference(uri="x://{city}"), "city", "P", ["Paris", "Prague"]),
+            (
+                types.ResourceTemplateReference(uri="x://{city}"),
+                "city",
+                "Z",
+                [f"Z{number}" for number in range(100)],
+            ),
             (types.PromptReference(name="no"), "x", "", []),
         ):
-            found = await served.complete(of, {"name": name, "value": value})
-            assert found.completion.values == values
+            found = (await served.complete(of, {"name": name, "value": value})).completion
+            assert (found.values, bool(found.has_more)) == (values, value == "Z")
 
 
 async def test_a_server_that_gives_its_tool_another_id_does_not_get_past_what_is_switched_off() -> None:
@@ -359,7 +366,7 @@ async def test_a_served_registry_is_named_and_described_by_its_sources() -> None
         *named, instructions = await described()
         assert named == ["shop", "Pets"]
         assert instructions.startswith("Pets: A shop of pets.\nxxx")
-        assert len(instructions) < 2_100
+        assert len(instructions) == len("Pets: ") + 2_000
         await registry.load("mcp", namespace="far", server=server)
         *named, instructions = await described()
         assert named == ["operad", "Far away, Pets"]

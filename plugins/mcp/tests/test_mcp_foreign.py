@@ -11,7 +11,7 @@ from mcp.server.lowlevel import Server
 
 from operad import OperationContext, OperationRegistry
 from operad_mcp import to_mcp
-from operad_mcp.foreign import MAX_TEXT, clean_text, one_line
+from operad_mcp.foreign import clean_text, one_line
 from plugins.mcp.tests.peers import MODES, Caller, Log, fails, plain, raw, spec_of
 
 HIDDEN = "\U000e0041\U000e0042"
@@ -61,7 +61,7 @@ async def test_descriptions_have_no_escape_sequences_and_no_invisible_characters
     assert (spec.title, spec.description) == (CLEAN, CLEAN)
     cleaned = {"type": "object", "properties": {"p": {"type": "string", "title": CLEAN, "description": CLEAN}}}
     assert (spec.input_schema.raw, spec.output_schema.raw) == (cleaned, cleaned)
-    assert len(spec_of(registry, "s.long").description) == MAX_TEXT
+    assert len(spec_of(registry, "s.long").description) == 65_536
     about = (await registry.execute("s.server.about")).data
     assert (about["instructions"], about["server"]["name"]) == (CLEAN, "far")
 
@@ -121,7 +121,7 @@ async def test_a_gateway_before_an_operad_with_plain_names_keeps_them(registry: 
     assert [spec.id for spec in registry.specs()] == ["s.add"]
 
 
-@pytest.mark.parametrize(("clean", "most", "cut"), [(one_line, 2_000, 2_001), (clean_text, MAX_TEXT, MAX_TEXT)])
+@pytest.mark.parametrize(("clean", "most", "cut"), [(one_line, 2_000, 2_001), (clean_text, 65_536, 65_536)])
 def test_a_text_is_cut_above_its_limit_and_not_at_it(clean: Any, most: int, cut: int) -> None:
     assert clean("x" * most) == "x" * most
     assert clean("x" * (most + 1)) == "x" * (cut - 1) + "…"

@@ -506,8 +506,9 @@ async def test_another_origin_for_messages_is_refused_in_words() -> None:
 
 
 async def test_a_refused_post_over_sse_fails_its_own_call_alone() -> None:
-    async with serving(OldPeer(odd(lambda _: http(503, b"busy"))), transport="sse") as registry:
-        assert (await fails(registry.execute("p.odd"))).details["statusCode"] == 503
+    async with serving(OldPeer(odd(lambda _: http(503, b"x" * 3_000))), transport="sse") as registry:
+        details = (await fails(registry.execute("p.odd"))).details
+        assert (details["statusCode"], details["body"]) == (503, "x" * 2_000)
         await works(registry)
 
 

@@ -286,12 +286,17 @@ async def test_data_that_json_cannot_hold_are_an_error_of_their_call_alone(mode:
 
 @MODES
 async def test_data_of_any_depth_and_size_arrive(mode: str) -> None:
-    deep: Any = 0
+    deep: list[Any] = [0]
     for _ in range(300):
-        deep = [deep]
-    made = registry(deep={"deep": deep}, large={"text": "é" * 1_000_000})
+        deep.append([deep[-1]])
+    made = registry(
+        large={"text": "é" * 1_000_000}, **{f"deep{levels}": {"a": deep[levels]} for levels in (99, 100, 300)}
+    )
     async with client(to_mcp(made, result_bytes=8_000_000), mode) as session:
-        assert (await session.call_tool("m_deep", {})).content[0].text.count("[") == 300
+        for levels in (99, 100, 300):
+            answer = await session.call_tool(f"m_deep{levels}", {})
+            assert answer.content[0].text.count("[") == levels
+            assert (answer.structured_content is None) is (levels > 99)
         assert len((await session.call_tool("m_large", {})).structured_content["text"]) == 1_000_000
 
 
@@ -601,8 +606,8 @@ async def test_search_returns_short_lines_and_an_unknown_id_a_similar_one() -> N
         found = await session.call_tool("search", {"query": "long", "limit": 1})
         (line,) = found.content[0].text.splitlines()
         assert line.startswith("m.long (mutation): Do a lot")
-        assert len(line) < 150
         assert found.structured_content["operations"][0]["description"] == line.partition(": ")[2]
+        assert len(line.partition(": ")[2]) == 121
         for name, meant in (("add", "m.add"), ("m/add", "m.add"), ("m.pairs", "m.pair"), ("guarded", None)):
             answer = await session.call_tool("describe", {"id": name})
             hint = f'did you mean "{meant}"?' if meant else "use search"
@@ -622,8 +627,9 @@ async def test_an_input_that_a_model_writes_as_json_text_is_parsed_unless_text_i
 
 async def test_errors_have_no_headers_of_http() -> None:
     details = {"statusCode": 404, "headers": {"server": "inner", "date": "today"}, "body": "none"}
-    answer = await called(registry(gone=CallError("NOT_FOUND", "gone", details)), "gone")
+    answer = await called(registry(gone=CallError("NOT_FOUND", "g" * 5_000, details)), "gone")
     assert error_of(answer)["details"] == {"statusCode": 404, "body": "none"}
+    assert error_of(answer)["message"] == "g" * 4_000
     assert "inner" not in answer.model_dump_json()
 
 
