@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from operad import CallError, OperationRegistry, load_plugins
-from plugins.mcp.tests.peers import feature_server, hostile, loaded, program
+from plugins.mcp.tests.peers import feature_server, hostile, loaded, names, program, until
 
 THIN = Path(__file__).parents[3] / "benchmarks" / "mcp_servers.py"
 MB = 1024 * 1024
@@ -39,12 +39,8 @@ def held() -> tuple[int, int, int, int]:
     """Memory in MB, descriptors, tasks, children."""
     gc.collect()
     process = psutil.Process()
-    return (
-        process.memory_info().rss // MB,
-        process.num_fds(),
-        len(asyncio.all_tasks()),
-        len(process.children(recursive=True)),
-    )
+    memory, children = process.memory_info().rss // MB, process.children(recursive=True)
+    return memory, process.num_fds(), len(asyncio.all_tasks()), len(children)
 
 
 async def steady(work: Callable[[int], Awaitable[Any]], times: int, *, allowed: int = 20) -> None:
@@ -151,10 +147,8 @@ async def test_200_changes_of_a_large_tool(monkeypatch: pytest.MonkeyPatch) -> N
     async with hostile("growing", shutdown_timeout=1.0) as registry:
 
         async def change(_: int) -> None:
-            before = {spec.id for spec in registry.specs()}
+            before = names(registry)
             await registry.execute("h.listings")
-            async with asyncio.timeout(10):
-                while {spec.id for spec in registry.specs()} == before:
-                    await asyncio.sleep(0.005)
+            await until(lambda: names(registry) != before)
 
         await steady(change, 200, allowed=5)

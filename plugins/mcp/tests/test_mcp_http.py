@@ -155,11 +155,6 @@ def odd(answer: Callable[[Json], bytes]) -> Script:
     return script
 
 
-def always(answer: bytes) -> Peer:
-    """A server that gives one answer to whatever it is asked."""
-    return Peer(lambda peer, message: answer)
-
-
 class Uninitialised(Peer):
     """Wants ``initialize`` first, in the words of the TypeScript SDK."""
 
@@ -281,7 +276,7 @@ async def test_what_is_no_answer_is_told_in_one_line(sent: str, said: str, caplo
 
 async def test_the_handshake_answered_by_null_says_so() -> None:
     with pytest.raises(SourceError, match="expected an object as the result of initialize, got None"):
-        async with serving(always(http(200, {"jsonrpc": "2.0", "id": 1, "result": None}))):
+        async with serving(Peer(lambda *_: http(200, {"jsonrpc": "2.0", "id": 1, "result": None}))):
             pass
 
 
@@ -414,7 +409,7 @@ async def test_a_mutation_is_asked_again_after_429_only_where_that_is_said_to_be
 
 async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at() -> None:
     with pytest.raises(SourceError, match=r"http://127.*/mcp.* HTTP 404 .*check the path"):
-        async with serving(always(http(404, b"Not Found", kind="text/plain")), mode="auto"):
+        async with serving(Peer(lambda *_: http(404, b"Not Found", kind="text/plain")), mode="auto"):
             pass
 
 
@@ -426,7 +421,7 @@ async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at(
 async def test_the_status_of_a_refusal_is_kept_and_no_secret_that_was_sent(
     mode: str, auth: Any, hint: str
 ) -> None:
-    peer = always(http(401, b"nope").replace(b"401 X", b"401 Unauthorized"))
+    peer = Peer(lambda *_: http(401, b"nope").replace(b"401 X", b"401 Unauthorized"))
     with pytest.raises(SourceError, match=f"HTTP 401 Unauthorized; {hint}") as caught:
         async with serving(peer, mode=mode, headers={"X-Key": "hush"}, auth=auth):
             pass
@@ -528,10 +523,21 @@ async def test_an_event_that_ends_with_two_carriage_returns_is_taken_at_once() -
         await works(registry)
 
 
+CUT = f'{STREAM}id: 7\nretry: 10\ndata:\n\ndata: {{"jsonrpc": "2.0", "id": 1, "resu'.encode()
+
+
+async def test_a_stream_that_is_cut_off_each_time_is_resumed_twice() -> None:
+    peer = Peer(odd(lambda _: CUT), sessions=False)
+    peer.otherwise = CUT
+    async with serving(peer) as registry:
+        assert (await fails(registry.execute("p.odd"))).code == ErrorCode.UNAVAILABLE
+    assert [head.partition(" ")[0] for head in peer.heads].count("GET") == 2
+
+
 async def test_a_stream_that_was_cut_within_an_event_is_resumed_without_the_half_event() -> None:
     def cut(message: Json) -> bytes:
         peer.otherwise = event(result(message, 5))
-        return f'{STREAM}id: 7\nretry: 10\ndata:\n\ndata: {{"jsonrpc": "2.0", "id": 1, "resu'.encode()
+        return CUT
 
     peer = Peer(odd(cut), sessions=False)
     async with serving(peer) as registry:
