@@ -11,6 +11,7 @@ import pytest
 
 from operad.plugin import Link, LinkDownError
 from operad_nats import NATSTransport
+from operad_nats.testing import NATSServer
 from plugins.nats.tests.fake_server import FakeServer
 
 
@@ -50,7 +51,7 @@ def news(text: str) -> dict[str, Any]:
     return {"type": "news", "id": "", "payload": {"text": text}}
 
 
-async def test_senders_wait_for_a_server_that_reads_nothing_and_what_it_did_not_take_is_never_sent():
+async def test_senders_wait_for_a_server_that_reads_nothing_and_what_it_did_not_take_is_never_sent() -> None:
     async with FakeServer() as server, opened(server.url) as one:
         server.reading.clear()
         sending = [asyncio.ensure_future(one.link.send("all:news", news("x" * 100_000))) for _ in range(500)]
@@ -75,7 +76,9 @@ async def test_senders_wait_for_a_server_that_reads_nothing_and_what_it_did_not_
         ("Stale Connection", ""),
     ],
 )
-async def test_a_connection_that_the_server_ends_with_an_error_is_followed_by_another(words, logged, caplog):
+async def test_a_connection_that_the_server_ends_with_an_error_is_followed_by_another(
+    words: str, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """nats-py's client would end for good; the error is in the log."""
     async with FakeServer() as server, opened(server.url) as one:
         await one.link.register("op:test.op", "workers")
@@ -86,7 +89,7 @@ async def test_a_connection_that_the_server_ends_with_an_error_is_followed_by_an
 
 
 @pytest.mark.nats
-async def test_a_server_that_stands_still_with_much_unread_is_given_up(nats_server):
+async def test_a_server_that_stands_still_with_much_unread_is_given_up(nats_server: NATSServer) -> None:
     async with opened(nats_server.url, ping_interval=0.1) as one:
         nats_server.freeze()
         sending = [asyncio.ensure_future(one.link.send("all:news", news("x" * 900_000))) for _ in range(20)]
@@ -98,7 +101,7 @@ async def test_a_server_that_stands_still_with_much_unread_is_given_up(nats_serv
             await asyncio.sleep(0)
 
 
-async def test_a_link_goes_to_another_server_of_the_cluster_though_it_was_given_one_only():
+async def test_a_link_goes_to_another_server_of_the_cluster_though_it_was_given_one_only() -> None:
     async with FakeServer() as other:
         named = other.url.removeprefix("nats://")
         async with FakeServer(connect_urls=[named]) as first, opened(first.url, user="u", password="p") as one:
@@ -107,14 +110,14 @@ async def test_a_link_goes_to_another_server_of_the_cluster_though_it_was_given_
     assert b'"pass": "p"' in other.read[0]
 
 
-async def test_of_several_servers_one_that_is_there_is_enough():
+async def test_of_several_servers_one_that_is_there_is_enough() -> None:
     async with FakeServer() as server:
         for _ in range(4):  # they are tried in random order
             async with opened(f"nats://127.0.0.1:9,{server.url}") as one:
                 await one.until("up")
 
 
-async def test_a_subject_that_is_not_utf_8_does_not_end_the_connection():
+async def test_a_subject_that_is_not_utf_8_does_not_end_the_connection() -> None:
     """It would end nats-py's reader without a word: any peer could silence a worker."""
     events: asyncio.Queue[Any] = asyncio.Queue()
     async with FakeServer() as server:
@@ -129,7 +132,7 @@ async def test_a_subject_that_is_not_utf_8_does_not_end_the_connection():
         await link.close()
 
 
-async def test_what_is_registered_while_a_link_reconnects_is_served_whenever_it_comes():
+async def test_what_is_registered_while_a_link_reconnects_is_served_whenever_it_comes() -> None:
     async with FakeServer() as server:
         for turns in range(60):
             async with opened(server.url, reconnect_wait=0.0) as one:

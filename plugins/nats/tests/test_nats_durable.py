@@ -177,7 +177,7 @@ async def runs_of(path: Path, count: int) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()]
 
 
-async def test_another_worker_finishes_what_a_killed_one_had(stored, hire, tmp_path):
+async def test_another_worker_finishes_what_a_killed_one_had(stored: Stored, hire: Hire, tmp_path: Path) -> None:
     """The caller gets its one answer. Only an idempotent mutation is repeated."""
     victim = await hire("victim")
     async with stored.calling() as calls:
@@ -195,7 +195,9 @@ async def test_another_worker_finishes_what_a_killed_one_had(stored, hire, tmp_p
     await stored.until_count(0)
 
 
-async def test_a_request_that_ends_every_worker_is_refused_in_the_end(stored, busy, monkeypatch):
+async def test_a_request_that_ends_every_worker_is_refused_in_the_end(
+    stored: Stored, busy: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_queues, "MAX_DELIVERIES", 2)
     patient = {"ack_wait": PATIENT}  # one more delivery, while this process stands still, counts
     async with stored.calling(**patient) as calls:
@@ -214,7 +216,7 @@ async def test_a_request_that_ends_every_worker_is_refused_in_the_end(stored, bu
 # --- a server that is killed --------------------------------------------------------------------------
 
 
-async def test_stored_requests_outlive_the_server(stored, busy):
+async def test_stored_requests_outlive_the_server(stored: Stored, busy: Work) -> None:
     """Those under way and those that nobody had read yet are answered; a call of another kind fails at once."""
     async with stored.calling() as calls:
         async with busy.serving(0.01):  # as good as dead then: all it had is given back
@@ -235,14 +237,16 @@ async def test_stored_requests_outlive_the_server(stored, busy):
 
 
 @pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
-async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(stored, busy, n):
+async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
+    stored: Stored, busy: Work, n: Any
+) -> None:
     """What a worker finished without a connection does not run again there."""
     async with busy.serving(ack_wait=60) as handler, stored.calling(ack_wait=60) as calls:
         call = asyncio.create_task(calls.call("work.put", {"n": n}, timeout=60))
         await busy.until(1)
         await stored.until_count(1)
         stored.server.kill()
-        await until(lambda: not calls._requests.up.is_set() and not handler._link._can_send())
+        await until(lambda: not calls._requests.up.is_set() and not handler._link._can_send())  # type: ignore[union-attr]  # a NATSLink
         busy.gate.set()
         await until(lambda: not handler.active)
         stored.server.start()
@@ -252,7 +256,7 @@ async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
 
 
 @pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
-async def test_an_answer_waits_for_a_caller_that_reconnects(stored, work, n):
+async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored, work: Work, n: Any) -> None:
     """Where nobody listens at the inbox the server says so; the answer is sent again, and only then acknowledged."""
     inbox = secrets.token_hex(16)
     async with work.serving(), stored.connected() as client:
@@ -267,7 +271,9 @@ async def test_an_answer_waits_for_a_caller_that_reconnects(stored, work, n):
     assert work.runs == [n]
 
 
-async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(stored, calls, tmp_path):
+async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(
+    stored: Stored, calls: PendingRequestMap, tmp_path: Path
+) -> None:
     stored.server.kill()
     stored.server.arguments[-1] = str(tmp_path / "another")
     stored.server.start()
@@ -284,7 +290,7 @@ async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(stored
 # --- what is stored, and for how long -----------------------------------------------------------------
 
 
-async def test_only_idempotent_mutations_are_stored(stored, work, calls):
+async def test_only_idempotent_mutations_are_stored(stored: Stored, work: Work, calls: PendingRequestMap) -> None:
     work.gate.clear()
     tasks = [asyncio.create_task(calls.call(f"work.{name}", {"n": name})) for name in ("put", "post")]
     await work.until(2)
@@ -294,7 +300,7 @@ async def test_only_idempotent_mutations_are_stored(stored, work, calls):
     await stored.until_count(0)
 
 
-async def test_a_long_run_is_not_repeated(stored):
+async def test_a_long_run_is_not_repeated(stored: Stored) -> None:
     """A worker says what it is working on, for as long as it does."""
     for ack_wait in (ACK_WAIT, 5 * ACK_WAIT):  # where this process stood still for longer: once more
         work, options = Work(stored, busy=True), {"prefix": f"wait{ack_wait:.0f}", "ack_wait": ack_wait}
@@ -313,7 +319,7 @@ async def test_a_long_run_is_not_repeated(stored):
     await stored.until_count(0, f"wait{ack_wait:.0f}")
 
 
-async def test_a_request_waits_for_a_worker_that_comes_back(stored, work):
+async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored, work: Work) -> None:
     """An operation that was served counts as served; what nobody takes ends with its deadline, and is gone."""
     async with stored.calling() as calls:
         with pytest.raises(CallError, match="NO_RESPONDERS"):
@@ -331,7 +337,7 @@ async def test_a_request_waits_for_a_worker_that_comes_back(stored, work):
     assert work.runs == [1]
 
 
-async def test_a_call_that_is_cancelled_leaves_nothing(stored, busy):
+async def test_a_call_that_is_cancelled_leaves_nothing(stored: Stored, busy: Work) -> None:
     async with busy.serving() as handler, stored.calling() as calls:
         call = asyncio.create_task(calls.call("work.put", {"n": 1}))
         await busy.until(1)
@@ -341,7 +347,9 @@ async def test_a_call_that_is_cancelled_leaves_nothing(stored, busy):
         await stored.until_count(0)
 
 
-async def test_a_handler_that_stops_gives_back_what_it_could_not_finish(stored, busy, work):
+async def test_a_handler_that_stops_gives_back_what_it_could_not_finish(
+    stored: Stored, busy: Work, work: Work
+) -> None:
     async with stored.calling(ack_wait=60) as calls:
         async with busy.serving(0.05, ack_wait=60):
             tasks = [asyncio.create_task(calls.call("work.put", {"n": n})) for n in range(10)]
@@ -352,7 +360,7 @@ async def test_a_handler_that_stops_gives_back_what_it_could_not_finish(stored, 
     await stored.until_count(0)
 
 
-async def test_callers_and_workers_without_the_option_work_as_before(stored, work):
+async def test_callers_and_workers_without_the_option_work_as_before(stored: Stored, work: Work) -> None:
     for durable in (False, True):
         async with work.serving(durable=durable), stored.calling(durable=not durable) as calls:
             assert (await calls.call("work.put", {"n": 1}, timeout=10)).data == 1
@@ -363,7 +371,7 @@ async def test_callers_and_workers_without_the_option_work_as_before(stored, wor
     assert work.runs == [1, 1]
 
 
-async def test_stored_requests_are_shared_by_the_workers(stored):
+async def test_stored_requests_are_shared_by_the_workers(stored: Stored) -> None:
     one, two = Work(stored), Work(stored)
     patient = {"ack_wait": PATIENT}  # what waits here to be read goes to no other one
     async with one.serving(**patient), two.serving(**patient), stored.calling(**patient) as calls:
@@ -373,7 +381,7 @@ async def test_stored_requests_are_shared_by_the_workers(stored):
     await stored.until_count(0)
 
 
-async def test_what_is_no_event_is_dropped_from_the_queue(stored, work):
+async def test_what_is_no_event_is_dropped_from_the_queue(stored: Stored, work: Work) -> None:
     async with work.serving(), stored.admin() as jetstream:
         for rubbish in (b"", b"[1]", b'{"type":"call.requested","payload":{}}', b'{"type":"x","payload":{}}'):
             await jetstream.publish("operad.queue.work.put", rubbish)
@@ -383,7 +391,9 @@ async def test_what_is_no_event_is_dropped_from_the_queue(stored, work):
 
 
 @pytest.mark.parametrize("deadline", [10**400, -(10**400)], ids=["after", "before"])
-async def test_a_deadline_that_no_clock_has_ends_no_worker(stored, work, calls, deadline):
+async def test_a_deadline_that_no_clock_has_ends_no_worker(
+    stored: Stored, work: Work, calls: PendingRequestMap, deadline: int
+) -> None:
     """It would end the next one as well, for as long as the server keeps the request."""
     assert calls.link is not None
     await stored.put(calls.link.inbox, deadline=deadline)
@@ -392,7 +402,7 @@ async def test_a_deadline_that_no_clock_has_ends_no_worker(stored, work, calls, 
     assert work.runs == ([1, 2] if deadline > 0 else [2])
 
 
-async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored):
+async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored: Stored) -> None:
     """Whoever had it next would fail in the same way; the connection goes on."""
     seen: list[Event] = []
 
@@ -409,7 +419,9 @@ async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored):
     await link.close()
 
 
-async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(stored, calls):
+async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(
+    stored: Stored, calls: PendingRequestMap
+) -> None:
     assert calls.link is not None
     own = f"_INBOX.{calls.link.inbox.removeprefix('inbox:')}"
     async with stored.connected() as client:
@@ -420,7 +432,7 @@ async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(store
     assert (await calls.call("work.put", {"n": 1})).data == 1
 
 
-async def test_no_peer_can_answer_for_the_server(stored):
+async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
     """Whoever knows a link's inbox does not know where it awaits the answers of JetStream."""
     replies: list[str] = []
 
@@ -436,7 +448,7 @@ async def test_no_peer_can_answer_for_the_server(stored):
     assert re.fullmatch(r"_INBOX\.\w+\.j\.[0-9a-f]{32}", replies[0])
 
 
-async def test_a_request_that_the_server_does_not_store_fails_at_once(stored, work):
+async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: Stored, work: Work) -> None:
     """As where a limit is reached that somebody gave the stream."""
     async with stored.admin() as jetstream:
         await jetstream.add_stream(
@@ -449,7 +461,9 @@ async def test_a_request_that_the_server_does_not_store_fails_at_once(stored, wo
         assert (await calls.call("work.post", {"n": 2})).data == 2
 
 
-async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(stored, work, monkeypatch):
+async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(
+    stored: Stored, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was not stored, and says so; the next one goes the plain way."""
     monkeypatch.setattr(_jetstream, "KNOWN_FOR", PATIENT)  # it would ask again, which is no news
     async with work.serving(), stored.calling() as calls:
@@ -462,7 +476,7 @@ async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(stored, work, m
     assert work.runs == [1, 3]
 
 
-async def test_a_request_that_somebody_else_had_is_marked_as_redelivered(stored):
+async def test_a_request_that_somebody_else_had_is_marked_as_redelivered(stored: Stored) -> None:
     """What its handler declares now decides whether it may run again."""
     seen: asyncio.Queue[Delivery] = asyncio.Queue()
     async with Participant.open(stored.transport()) as caller:
@@ -481,7 +495,7 @@ async def test_a_request_that_somebody_else_had_is_marked_as_redelivered(stored)
     await stored.until_count(0)
 
 
-async def test_a_stream_of_items_is_not_stored(stored, work, calls):
+async def test_a_stream_of_items_is_not_stored(stored: Stored, work: Work, calls: PendingRequestMap) -> None:
     """Also that of an operation whose single calls are."""
     work.gate.clear()
     first = asyncio.ensure_future(anext(calls.subscribe("work.put", {"n": 1})))
@@ -494,13 +508,13 @@ async def test_a_stream_of_items_is_not_stored(stored, work, calls):
 # --- opening ------------------------------------------------------------------------------------------
 
 
-async def test_a_server_without_jetstream_is_an_error_that_says_what_to_do(nats_server):
+async def test_a_server_without_jetstream_is_an_error_that_says_what_to_do(nats_server: NATSServer) -> None:
     for opened in (PendingRequestMap, lambda transport: CallHandler(OperationRegistry(), transport)):
         with pytest.raises(TransportError, match="no JetStream; start nats-server with -js"):
             await opened(NATSTransport(servers=nats_server.url, durable=True)).open()
 
 
-async def test_a_stream_of_somebody_else_is_not_touched(stored):
+async def test_a_stream_of_somebody_else_is_not_touched(stored: Stored) -> None:
     for theirs in ({"subjects": ["theirs"], "retention": "workqueue"}, {"subjects": ["operad.queue.>"]}):
         async with stored.admin() as jetstream:
             await jetstream.add_stream(name="operad", **theirs)
@@ -513,7 +527,7 @@ async def test_a_stream_of_somebody_else_is_not_touched(stored):
         assert (await jetstream.stream_info("a=b")).config.subjects == ["a.b.queue.>"]
 
 
-def test_what_the_option_declares():
+def test_what_the_option_declares() -> None:
     durable = NATSTransport(servers="nats://h", durable=True).capabilities
     plain = NATSTransport(servers="nats://h").capabilities
     assert (durable.stores, durable.redelivers) == (True, True)
@@ -522,7 +536,7 @@ def test_what_the_option_declares():
         NATSTransport(servers="nats://h", ack_wait=0)
 
 
-async def test_a_queue_needs_the_option_and_a_group(stored):
+async def test_a_queue_needs_the_option_and_a_group(stored: Stored) -> None:
     for durable, group in ((False, "operad"), (True, None)):
         link = await stored.link(lambda event, delivery: None, durable=durable)
         with pytest.raises(TransportError, match="stored requests require durable=True and a group"):
@@ -534,7 +548,7 @@ async def test_a_queue_needs_the_option_and_a_group(stored):
     "operation_id",
     ["ns.*", "ns.a b", "ns.ünïcode/日本", "ns." + "x" * 5000, "ns.a.b", "n" * 150 + "." + "x" * 150],
 )
-async def test_requests_for_any_operation_id_are_stored(stored, operation_id):
+async def test_requests_for_any_operation_id_are_stored(stored: Stored, operation_id: str) -> None:
     async with Participant.open(stored.transport()) as server, Participant.open(stored.transport()) as caller:
         await server.link.register(f"queue:{operation_id}", "operad")
         await caller.request(operation_id, "r1")

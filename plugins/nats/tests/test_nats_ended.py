@@ -42,8 +42,8 @@ class Configured(NATSServer):
     ids=["payload", "password"],
 )
 async def test_a_connection_that_the_server_ends_with_an_error_is_followed_by_another(
-    password, more, afterwards, tmp_path
-):
+    password: str, more: str, afterwards: str | None, tmp_path: Path
+) -> None:
     """A smaller payload than the link had been told, or credentials that do not count any more: nats-py's client
     would end for good, and everybody wait for ever for what is served again when it is back."""
     server = Configured(tmp_path)

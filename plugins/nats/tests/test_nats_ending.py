@@ -9,6 +9,7 @@ import pytest
 from nats.aio.transport import TcpTransport
 
 from operad_nats import NATSResults, NATSTransport
+from operad_nats.testing import NATSServer
 from plugins.calls.tests.links import until
 
 pytestmark = pytest.mark.nats
@@ -36,7 +37,9 @@ def others() -> set[asyncio.Task[Any]]:
     return asyncio.all_tasks() - {asyncio.current_task()}
 
 
-async def test_an_opening_that_is_given_up_ends_though_nats_py_loses_the_cancellation(monkeypatch):
+async def test_an_opening_that_is_given_up_ends_though_nats_py_loses_the_cancellation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     losing = Losing()
     monkeypatch.setattr(TcpTransport, "connect", losing.connect)
     transport = NATSTransport(servers=NOBODY, connect_timeout=60.0)
@@ -49,7 +52,9 @@ async def test_an_opening_that_is_given_up_ends_though_nats_py_loses_the_cancell
     assert others() == set()
 
 
-async def test_a_store_whose_server_is_away_gives_up_though_nats_py_loses_the_cancellation(monkeypatch):
+async def test_a_store_whose_server_is_away_gives_up_though_nats_py_loses_the_cancellation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     losing = Losing()
     monkeypatch.setattr(TcpTransport, "connect", losing.connect)
     async with NATSResults(NOBODY, timeout=0.2) as store:
@@ -59,7 +64,9 @@ async def test_a_store_whose_server_is_away_gives_up_though_nats_py_loses_the_ca
     assert others() == set()
 
 
-async def test_a_link_that_is_closed_while_it_comes_back_does_so_no_more(nats_server, monkeypatch):
+async def test_a_link_that_is_closed_while_it_comes_back_does_so_no_more(
+    nats_server: NATSServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     transport = NATSTransport(servers=nats_server.url, connect_timeout=20.0, reconnect_wait=0.05)
     link = await transport.open(lambda *_: None, lambda *_: None)
     losing = Losing()

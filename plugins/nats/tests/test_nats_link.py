@@ -7,6 +7,7 @@ import gc
 import logging
 import secrets
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from operad.plugin import LinkDownError, TransportError
 from operad_calls.transport import encode
 from operad_nats import NATSTransport
 from operad_nats.testing import NATSServer
-from plugins.calls.tests.links import RUBBISH, Participant, joining, news, request
+from plugins.calls.tests.links import RUBBISH, Joiner, Participant, joining, news, request
 
 pytestmark = pytest.mark.nats
 
@@ -47,7 +48,7 @@ async def join(nats_url: str) -> Any:
         yield join
 
 
-async def test_an_inbox_may_have_a_part_that_permissions_can_name(join):
+async def test_an_inbox_may_have_a_part_that_permissions_can_name(join: Joiner) -> None:
     alice, bob = await join(inbox="alice"), await join()
     assert alice.link.inbox.startswith("inbox:alice.")
     await bob.link.send(alice.link.inbox, news(1))
@@ -58,7 +59,7 @@ async def test_an_inbox_may_have_a_part_that_permissions_can_name(join):
     "operation_id",
     ["a.b.c", "ns.*", "ns.>", "ns.a b", "ns.ünïcode/日本", "ns." + "x" * 5000, "ns.a\r\nPUB x 0", "ns.%2E", "ns.."],
 )  # fmt: skip
-async def test_any_operation_id_reaches_its_operation_and_no_other(join, operation_id):
+async def test_any_operation_id_reaches_its_operation_and_no_other(join: Joiner, operation_id: str) -> None:
     server, client, other = await join(), await join(), await join()
     await server.link.register(f"op:{operation_id}", "workers")
     await other.link.register("op:ns.else", "workers")
@@ -68,7 +69,7 @@ async def test_any_operation_id_reaches_its_operation_and_no_other(join, operati
 
 
 @pytest.mark.parametrize("request_id", ["r1", "a.b-*>ü /", "x" * 100])
-async def test_a_request_that_nobody_serves_is_refused_at_once(join, request_id):
+async def test_a_request_that_nobody_serves_is_refused_at_once(join: Joiner, request_id: str) -> None:
     client = await join()
     event = request(1, requestId=request_id)
     await client.link.send("op:test.nobody.here", event)
@@ -78,7 +79,7 @@ async def test_a_request_that_nobody_serves_is_refused_at_once(join, request_id)
     assert (refusal["requestId"], refusal["details"]) == (request_id, {"operationId": "test.nobody.here"})
 
 
-async def test_a_peer_that_sends_rubbish_harms_nobody(join, raw):
+async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, raw: Any) -> None:
     server, client = await join(), await join()
     for data in RUBBISH:
         await raw.publish(subject_of(server), data)
@@ -91,7 +92,9 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(join, raw):
 
 @pytest.mark.parametrize("below", [b"\xff\xfe", b"n.\xff.\xff", b"n.%FF.%FF", b"n", b"n.x", b"r"])
 @pytest.mark.parametrize("operation_id", ["", ".", "a", "test.op", "a\x00b.c", "x" * 100_000])
-async def test_no_request_ends_the_connection_of_whoever_it_comes_to(join, nats_url, below, operation_id):
+async def test_no_request_ends_the_connection_of_whoever_it_comes_to(
+    join: Joiner, nats_url: str, below: bytes, operation_id: str
+) -> None:
     """Whoever may publish one subject could silence a worker: a server takes subjects of any bytes."""
     server, client = await join(), await join()
     await server.link.register("op:test.op", "workers")
@@ -113,7 +116,7 @@ async def test_no_request_ends_the_connection_of_whoever_it_comes_to(join, nats_
     await writer.wait_closed()
 
 
-async def test_wrong_credentials_are_refused_at_once(tmp_path):
+async def test_wrong_credentials_are_refused_at_once(tmp_path: Path) -> None:
     config = tmp_path / "server.conf"
     config.write_text("authorization { user: alice, password: wonder, timeout: 60 }\n")  # not of who is busy
     with NATSServer(["-c", str(config)]) as server:
@@ -125,13 +128,15 @@ async def test_wrong_credentials_are_refused_at_once(tmp_path):
         await (await Participant().open(NATSTransport(servers=inside))).link.close()
 
 
-async def test_a_url_that_demands_tls_refuses_a_server_without(nats_url):
+async def test_a_url_that_demands_tls_refuses_a_server_without(nats_url: str) -> None:
     """Credentials would go over the wire in the clear."""
     with pytest.raises(LinkDownError, match="requires TLS"):
         await Participant().open(NATSTransport(servers=nats_url.replace("nats:", "tls+nats:")))
 
 
-async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer(join, raw):
+async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer(
+    join: Joiner, raw: Any
+) -> None:
     server, client = await join(), await join()
     await server.link.register("op:test.op", "workers")
     bad = b'{"type":"call.requested","payload":{"requestId":"q","operationId":"test.op","input":1e999,"replyTo":"%s"}}'
@@ -146,7 +151,7 @@ async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for
     assert server.events == []
 
 
-async def test_what_peers_send_fills_no_log(join, raw, caplog):
+async def test_what_peers_send_fills_no_log(join: Joiner, raw: Any, caplog: pytest.LogCaptureFixture) -> None:
     server = await join()
     for data in (*[b"\x1b[2J\n" * 1_000] * 500, b'{"type":"news","payload":{}}'):
         await raw.publish(subject_of(server), data)
@@ -156,7 +161,9 @@ async def test_what_peers_send_fills_no_log(join, raw, caplog):
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-async def test_a_wait_for_the_server_that_is_given_up_is_not_the_end_of_the_reader(join, caplog):
+async def test_a_wait_for_the_server_that_is_given_up_is_not_the_end_of_the_reader(
+    join: Joiner, caplog: pytest.LogCaptureFixture
+) -> None:
     """The server's answer comes later, for somebody who is not there any more; all else that it sends is taken."""
     with NATSServer() as server:
         one, other = await join(server.url), await join(server.url)
@@ -174,7 +181,9 @@ async def test_a_wait_for_the_server_that_is_given_up_is_not_the_end_of_the_read
         await other.link.close()
 
 
-async def test_a_registration_that_is_cancelled_as_its_link_closes_leaves_no_error_to_nobody(join, caplog):
+async def test_a_registration_that_is_cancelled_as_its_link_closes_leaves_no_error_to_nobody(
+    join: Joiner, caplog: pytest.LogCaptureFixture
+) -> None:
     for turns in range(4):
         one = await join()
         registering = asyncio.create_task(one.link.register("op:test.op", "workers"))
@@ -189,7 +198,7 @@ async def test_a_registration_that_is_cancelled_as_its_link_closes_leaves_no_err
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
-async def test_a_registration_that_waits_for_a_link_that_is_closed_learns_that_it_is(join):
+async def test_a_registration_that_waits_for_a_link_that_is_closed_learns_that_it_is(join: Joiner) -> None:
     for turns in range(3):
         one = await join()
         registering = asyncio.create_task(one.link.register("op:test.op", "workers"))

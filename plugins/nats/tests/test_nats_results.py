@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from nats.errors import Error as NATSError
@@ -35,14 +36,16 @@ class TestNATSResults(ResultStoreConformance):
         return NATSResults(f"nats://u:{self.secret}@127.0.0.1:9", timeout=0.2)
 
 
-async def test_a_server_that_cannot_be_reached_is_reported_at_once():
+async def test_a_server_that_cannot_be_reached_is_reported_at_once() -> None:
     async with NATSResults("nats://127.0.0.1:9,nats://127.0.0.1:7", timeout=3_600) as store:
         async with asyncio.timeout(30):
             with pytest.raises(OSError, match="Connect call failed"):
                 await store.claim("k", b"v", 60)
 
 
-async def test_a_server_that_went_away_is_reported_at_once_and_used_again_when_it_is_back(new_server, tmp_path):
+async def test_a_server_that_went_away_is_reported_at_once_and_used_again_when_it_is_back(
+    new_server: type[NATSServer], tmp_path: Path
+) -> None:
     with new_server(("-js", "-sd", str(tmp_path))) as server:
         options = {"reconnect_time_wait": 0.05}
         async with NATSResults(f"{server.url},nats://127.0.0.1:9", timeout=3_600, **options) as store:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -58,19 +59,19 @@ async def round_trip(transport: NATSTransport) -> list[Event]:
     return seen
 
 
-async def test_a_trusted_server_is_spoken_to_over_tls(tls_server, certificate):
+async def test_a_trusted_server_is_spoken_to_over_tls(tls_server: NATSServer, certificate: Path) -> None:
     url = tls_server.url.replace("nats:", "tls+nats:")
     for trusted in (str(certificate / "cert.pem"), ssl.create_default_context(cafile=certificate / "cert.pem")):
         assert len(await round_trip(NATSTransport(servers=url, tls=trusted))) == 1
 
 
-async def test_a_server_that_nobody_vouches_for_is_refused(tls_server):
+async def test_a_server_that_nobody_vouches_for_is_refused(tls_server: NATSServer) -> None:
     for scheme in ("nats:", "tls+nats:"):  # the server demands TLS, so it is checked either way
         with pytest.raises(LinkDownError, match="(?i)certificate"):
             await round_trip(NATSTransport(servers=tls_server.url.replace("nats:", scheme)))
 
 
-async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(certificate):
+async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(certificate: Path) -> None:
     cert, key = str(certificate / "cert.pem"), str(certificate / "key.pem")
     with demanding_tls(certificate, f'ca_file: "{cert}", verify: true') as server:
         url = server.url.replace("nats:", "tls+nats:")
@@ -88,7 +89,9 @@ async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(
     "given", [{}, {"user": "u", "password": "secret"}, {"token": "secret"}, {"nkey_seed": "seed"}, {"at": "u:secret@"},
               {"at": "secret@"}, {"user": "u"}],
 )  # fmt: skip
-async def test_a_server_without_tls_gets_nothing_if_the_url_requires_tls(given, tmp_path, monkeypatch):
+async def test_a_server_without_tls_gets_nothing_if_the_url_requires_tls(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = dict(given)
     if "nkey_seed" in given:
         given["nkey_seed"] = str(tmp_path / "seed")
@@ -102,7 +105,9 @@ async def test_a_server_without_tls_gets_nothing_if_the_url_requires_tls(given, 
     assert server.read == [b""]
 
 
-async def test_a_server_that_offers_tls_no_longer_gets_nothing_when_a_link_connects_again(tls_server, certificate):
+async def test_a_server_that_offers_tls_no_longer_gets_nothing_when_a_link_connects_again(
+    tls_server: NATSServer, certificate: Path
+) -> None:
     tls = str(certificate / "cert.pem")
     url = tls_server.url.replace("nats:", "tls+nats:")
     transport = NATSTransport(servers=url, tls=tls, user="u", password="secret", reconnect_wait=0.02)
@@ -120,6 +125,6 @@ async def test_a_server_that_offers_tls_no_longer_gets_nothing_when_a_link_conne
     ("option", "wrong", "expected"),
     [("durable", "false", "a boolean"), ("max_payload", "1", "an integer"), ("ping_interval", "1s", "a number")],
 )
-def test_an_option_of_another_type_is_a_configuration_error(option, wrong, expected):
+def test_an_option_of_another_type_is_a_configuration_error(option: str, wrong: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=f"(?=.*{option}).*expected {expected}, got a string"):
         create("nats://h", **{option: wrong})

@@ -98,7 +98,7 @@ def watched() -> Any:
     made.close()
 
 
-async def test_a_call_is_a_span_with_its_operation_and_its_caller(watched):
+async def test_a_call_is_a_span_with_its_operation_and_its_caller(watched: Watched) -> None:
     watched.registry.register(operad.OperationSpec(namespace="m", name="a/b.c", type="query"), one)
     await watched.registry.execute("m.a/b.c", {}, OperationContext("r1", identity=Identity("me")))
     (span,) = watched.spans.values()
@@ -114,7 +114,7 @@ async def test_a_call_is_a_span_with_its_operation_and_its_caller(watched):
     assert span.parent is None
 
 
-async def test_nested_calls_and_spans_of_handlers_are_children_of_their_call(watched):
+async def test_nested_calls_and_spans_of_handlers_are_children_of_their_call(watched: Watched) -> None:
     @watched.add
     async def outer(input: Any, context: OperationContext) -> Any:
         with watched.provider.get_tracer("app").start_as_current_span("own"):
@@ -127,7 +127,7 @@ async def test_nested_calls_and_spans_of_handlers_are_children_of_their_call(wat
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-async def test_calls_that_run_at_once_do_not_mix_their_parents(watched):
+async def test_calls_that_run_at_once_do_not_mix_their_parents(watched: Watched) -> None:
     @watched.add
     async def slow(input: Any, context: OperationContext) -> Any:
         await asyncio.sleep(0)
@@ -140,7 +140,9 @@ async def test_calls_that_run_at_once_do_not_mix_their_parents(watched):
     assert set(parents) == {span.context.span_id for span in found if span.name == "m.slow"}
 
 
-async def test_a_stream_is_one_span_whose_nested_calls_are_its_children_and_its_reader_is_not(watched):
+async def test_a_stream_is_one_span_whose_nested_calls_are_its_children_and_its_reader_is_not(
+    watched: Watched,
+) -> None:
     @watched.add
     async def stream(input: Any, context: OperationContext) -> AsyncIterator[Any]:
         for _ in range(2):
@@ -156,7 +158,7 @@ async def test_a_stream_is_one_span_whose_nested_calls_are_its_children_and_its_
     assert items.value == 2
 
 
-async def test_an_error_is_its_code_and_never_its_message(watched):
+async def test_an_error_is_its_code_and_never_its_message(watched: Watched) -> None:
     @watched.add
     async def fail(input: Any, context: OperationContext) -> Any:
         raise CallError("SOLD_OUT", "password=hunter2")
@@ -171,7 +173,7 @@ async def test_an_error_is_its_code_and_never_its_message(watched):
     assert (point.attributes["error.type"], point.count) == ("SOLD_OUT", 1)
 
 
-async def test_a_cancelled_call_ends_its_span_and_is_no_failure(watched):
+async def test_a_cancelled_call_ends_its_span_and_is_no_failure(watched: Watched) -> None:
     started = asyncio.Event()
 
     @watched.add
@@ -192,7 +194,7 @@ async def test_a_cancelled_call_ends_its_span_and_is_no_failure(watched):
     assert active.value == 0
 
 
-async def test_ids_that_callers_make_up_name_no_span_and_no_series(watched):
+async def test_ids_that_callers_make_up_name_no_span_and_no_series(watched: Watched) -> None:
     for number in range(5):
         with pytest.raises(CallError):
             await watched.registry.execute(f"evil.{number}" + "x" * 1_000)
@@ -202,7 +204,7 @@ async def test_ids_that_callers_make_up_name_no_span_and_no_series(watched):
     assert len(str((watched.spans["operad"].attributes or {})["rpc.method_original"])) == 200
 
 
-async def test_codes_that_a_handler_makes_up_are_a_bounded_number_of_series(watched):
+async def test_codes_that_a_handler_makes_up_are_a_bounded_number_of_series(watched: Watched) -> None:
     @watched.add
     async def fail(input: Any, context: OperationContext) -> None:
         raise CallError(input["code"], "it failed")
@@ -218,7 +220,7 @@ async def test_codes_that_a_handler_makes_up_are_a_bounded_number_of_series(watc
     assert points["_OTHER"] > 200
 
 
-async def test_a_trace_goes_on_in_another_process_and_comes_from_one():
+async def test_a_trace_goes_on_in_another_process_and_comes_from_one() -> None:
     here, there = Watched(), Watched()
     bus = InProcessTransport(strict=True)
     async with CallHandler(there.registry, bus), PendingRequestMap(bus) as calls:
@@ -237,18 +239,18 @@ async def test_a_trace_goes_on_in_another_process_and_comes_from_one():
 
 
 @pytest.mark.parametrize("given", ["", "no", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", 7, None, "ff" * 40])
-async def test_a_trace_context_that_is_none_starts_a_trace_of_its_own(watched, given):
+async def test_a_trace_context_that_is_none_starts_a_trace_of_its_own(watched: Watched, given: Any) -> None:
     await watched.registry.execute("m.one", {}, OperationContext(metadata={"traceparent": given, "tracestate": 7}))
     assert watched.spans["m.one"].parent is None
 
 
-async def test_an_application_with_a_span_of_its_own_is_the_parent(watched):
+async def test_an_application_with_a_span_of_its_own_is_the_parent(watched: Watched) -> None:
     with watched.provider.get_tracer("app").start_as_current_span("request") as request:
         await watched.registry.execute("m.one")
     assert parent_of(watched.spans["m.one"]) == request.get_span_context().span_id
 
 
-async def test_a_span_within_a_stream_and_what_it_logs_belong_to_the_stream(watched):
+async def test_a_span_within_a_stream_and_what_it_logs_belong_to_the_stream(watched: Watched) -> None:
     @watched.add
     async def stream(input: Any, context: OperationContext) -> AsyncIterator[Any]:
         for _ in range(2):
@@ -263,7 +265,7 @@ async def test_a_span_within_a_stream_and_what_it_logs_belong_to_the_stream(watc
     assert [parent_of(one) for one in own] == [span.context.span_id] * 2
 
 
-async def test_what_a_call_reports_is_an_event_of_its_span(watched):
+async def test_what_a_call_reports_is_an_event_of_its_span(watched: Watched) -> None:
     @watched.add
     async def tells(input: Any, context: OperationContext) -> None:
         await context.progress(1, 3, "one\x1b[31m of three")
@@ -282,7 +284,7 @@ async def test_what_a_call_reports_is_an_event_of_its_span(watched):
     assert (third.name, retry["attempt"], retry["delay"]) == ("operad.retry", 1, 0.5)
 
 
-async def test_a_stream_that_waits_for_credit_is_counted(watched):
+async def test_a_stream_that_waits_for_credit_is_counted(watched: Watched) -> None:
     @watched.add
     async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
         for number in range(3):
@@ -301,7 +303,7 @@ async def test_a_stream_that_waits_for_credit_is_counted(watched):
     assert stalls.attributes["rpc.method"] == "m.count"
 
 
-async def test_a_call_of_a_call_map_is_the_span_of_a_client_and_the_parent_of_its_handlers():
+async def test_a_call_of_a_call_map_is_the_span_of_a_client_and_the_parent_of_its_handlers() -> None:
     here, there = Watched(), Watched()
     bus = InProcessTransport(strict=True)
     async with CallHandler(there.registry, bus), PendingRequestMap(bus, plugins=here.registry.plugins) as calls:
@@ -336,7 +338,9 @@ async def carried_through(watched: Watched, current: Any, came: str | None) -> A
     return (await watched.registry.execute("m.outer", {}, context)).data
 
 
-async def test_baggage_comes_with_a_call_is_current_in_its_handler_and_goes_on_as_it_came(watched):
+async def test_baggage_comes_with_a_call_is_current_in_its_handler_and_goes_on_as_it_came(
+    watched: Watched,
+) -> None:
     said = "user=al%20ice;secret=no, shop = 7;p"
     seen = await carried_through(watched, None, said)
     assert seen["metadata"] == said
@@ -345,32 +349,36 @@ async def test_baggage_comes_with_a_call_is_current_in_its_handler_and_goes_on_a
 
 
 @pytest.mark.parametrize("came", [None, "user=eve,left=1"])
-async def test_baggage_that_an_application_makes_current_goes_with_its_calls(watched, came):
+async def test_baggage_that_an_application_makes_current_goes_with_its_calls(
+    watched: Watched, came: str | None
+) -> None:
     seen = await carried_through(watched, lambda: baggage.set_baggage("user", "alice"), came)
     assert seen["current"] == ({"user": "alice"} if came is None else {"user": "alice", "left": "1"})
     assert seen["metadata"] == ("user=alice" if came is None else "user=alice,left=1")
 
 
-async def test_baggage_that_a_handler_takes_away_goes_no_further(watched):
+async def test_baggage_that_a_handler_takes_away_goes_no_further(watched: Watched) -> None:
     seen = await carried_through(watched, baggage.clear, "user=eve")
     assert seen == {"metadata": "", "current": {}}
 
 
 @pytest.mark.parametrize("said", ["k=v\nx: y", "=", "k", "k=" + "v" * 9_000, "é=1", ",,,", 7])
-async def test_baggage_that_is_none_disturbs_nobody_and_fills_no_log(watched, said, caplog):
+async def test_baggage_that_is_none_disturbs_nobody_and_fills_no_log(
+    watched: Watched, said: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     context = OperationContext(metadata={"traceparent": REMOTE, "baggage": said})
     assert (await watched.registry.execute("m.carried", {}, context)).data["current"] == {}
     assert watched.spans["m.carried"].parent is not None
     assert not caplog.records
 
 
-async def test_the_state_of_a_trace_goes_on_with_it(watched):
+async def test_the_state_of_a_trace_goes_on_with_it(watched: Watched) -> None:
     state = "rojo=00f067aa0ba902b7,congo=t61"
     context = OperationContext(metadata={"traceparent": REMOTE, "tracestate": state})
     assert (await watched.registry.execute("m.metadata", {}, context)).data["tracestate"] == state
 
 
-async def test_what_is_not_sampled_is_not_recorded_and_its_trace_goes_on_unsampled():
+async def test_what_is_not_sampled_is_not_recorded_and_its_trace_goes_on_unsampled() -> None:
     watched = Watched(ALWAYS_OFF)
     seen = (await watched.registry.execute("m.metadata")).data
     assert not int(seen["traceparent"][-2:], 16) & 1
@@ -380,7 +388,7 @@ async def test_what_is_not_sampled_is_not_recorded_and_its_trace_goes_on_unsampl
     watched.close()
 
 
-async def test_where_nobody_set_opentelemetry_up_a_call_carries_nothing_and_what_it_brought_goes_on():
+async def test_where_nobody_set_opentelemetry_up_a_call_carries_nothing_and_what_it_brought_goes_on() -> None:
     registry = OperationRegistry(operad.load_plugins(only=["operad-opentelemetry"]))
     registry.register(operad.OperationSpec(namespace="m", name="metadata"), metadata)
     assert (await registry.execute("m.metadata")).data == {}
@@ -401,7 +409,7 @@ class TestPlugin(PluginConformance):
     ],
     ids=["spans", "a meter provider alone"],
 )
-def test_where_nobody_set_opentelemetry_up_call_maps_do_not_even_ask_for_a_span(set_up):
+def test_where_nobody_set_opentelemetry_up_call_maps_do_not_even_ask_for_a_span(set_up: str) -> None:
     """What an installed plugin has no use for costs calls nothing; and who sets it up later is seen."""
     program = (
         "from operad import load_plugins\n"

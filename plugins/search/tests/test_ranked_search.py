@@ -47,27 +47,27 @@ def search(query: str, limit: int = 10) -> list[str]:
 
 
 @pytest.mark.parametrize(("text", "expected"), TABLE["words"])
-def test_words_are_taken_apart(text, expected):
+def test_words_are_taken_apart(text: str, expected: list[str]) -> None:
     assert list(words(text)) == expected
 
 
 @pytest.mark.parametrize(("query", "first"), TABLE["catalogue"])
-def test_the_best_comes_first(query, first):
+def test_the_best_comes_first(query: str, first: str) -> None:
     assert search(query)[0] == first
 
 
 @pytest.mark.parametrize("query", ["", "   ", "zzz", "---", "\x00", "🦄"])
-def test_nothing_found_is_an_empty_list(query):
+def test_nothing_found_is_an_empty_list(query: str) -> None:
     assert search(query) == []
 
 
-def test_the_limit_is_kept():
+def test_the_limit_is_kept() -> None:
     assert len(search("pet create list get", 3)) == 3
     assert search("pet", 0) == []
     assert search("pet", -1) == []
 
 
-def test_a_removed_operation_is_not_found_and_a_new_one_is():
+def test_a_removed_operation_is_not_found_and_a_new_one_is() -> None:
     registry = ranked()
 
     async def handler(input: Any, context: Any) -> None: ...
@@ -86,7 +86,7 @@ def test_a_removed_operation_is_not_found_and_a_new_one_is():
 
 
 @given(st.data())
-def test_an_index_that_changed_finds_what_a_new_one_finds(data):
+def test_an_index_that_changed_finds_what_a_new_one_finds(data: st.DataObject) -> None:
     """Order apart: weights are those of the time when an operation came."""
     vocabulary = ["get", "list", "pet", "user", "order", "gets", "orders"]
     names = st.lists(st.sampled_from(vocabulary), min_size=1, max_size=4).map("_".join)
@@ -121,7 +121,9 @@ def many(count: int) -> SearchIndex:
 @pytest.mark.parametrize(
     "query", ["get user", "create invoice of order", "list", "the of one", "n3 delete file issue"]
 )
-def test_taking_frequent_words_short_finds_what_adding_everything_up_finds(query, monkeypatch):
+def test_taking_frequent_words_short_finds_what_adding_everything_up_finds(
+    query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = many(3000)
     monkeypatch.setattr("operad_search.index._FEW", 50)
     short = index.search(query, 5)
@@ -130,7 +132,7 @@ def test_taking_frequent_words_short_finds_what_adding_everything_up_finds(query
     assert short == whole[:5]
 
 
-def test_a_query_adds_up_a_bounded_number_of_weights(monkeypatch):
+def test_a_query_adds_up_a_bounded_number_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     index = many(3000)
     monkeypatch.setattr("operad_search.index._FEW", 50)
     monkeypatch.setattr("operad_search.index._BUDGET", 2000)
@@ -160,53 +162,53 @@ PULLS = {
 
 
 @pytest.mark.parametrize(("query", "best"), TABLE["pulls"])
-def test_the_name_that_says_the_query_and_nothing_else_comes_first(query, best):
+def test_the_name_that_says_the_query_and_nothing_else_comes_first(query: str, best: str) -> None:
     assert indexed(**PULLS).search(query, 3)[0] == f"x.{best}"
 
 
-def test_a_query_of_stop_words_alone_finds_what_holds_them():
+def test_a_query_of_stop_words_alone_finds_what_holds_them() -> None:
     assert indexed(who_am_i="Who am I", other="Else").search("who am i", 5) == ["x.who_am_i"]
     assert indexed(**PULLS).search("the of", 5) == []
 
 
-def test_a_word_beyond_the_head_of_a_description_still_counts():
+def test_a_word_beyond_the_head_of_a_description_still_counts() -> None:
     index = SearchIndex([OperationSpec(namespace="x", name="a", description="word " * 100 + "zebra")])
     assert index.search("zebra", 1) == ["x.a"]
 
 
-def test_a_typo_in_a_word_of_four_letters_is_found_and_in_one_of_three_is_not():
+def test_a_typo_in_a_word_of_four_letters_is_found_and_in_one_of_three_is_not() -> None:
     assert search("isue")[0] == "github.issues/create"
     index = SearchIndex([spec("a.fork", "Fork it"), spec("a.get", "Get it")])
     assert index.search("fokr", 1) == ["a.fork"]
     assert index.search("gte", 1) == []
 
 
-def test_of_two_that_say_the_same_the_shorter_one_comes_first_whatever_their_order():
+def test_of_two_that_say_the_same_the_shorter_one_comes_first_whatever_their_order() -> None:
     short, long = spec("a.x", "zebra"), spec("b.x", "zebra " + "of many other words " * 5)
     for items in ([short, long], [long, short]):
         assert SearchIndex(items).search("zebra", 2) == ["a.x", "b.x"]
 
 
-def test_a_name_that_says_the_query_comes_before_a_text_that_repeats_it():
+def test_a_name_that_says_the_query_comes_before_a_text_that_repeats_it() -> None:
     repeats = spec("n.other", "merge pull, merge pull, merge pull, merge pull", tags=["merge pull", "pull merge"])
     index = SearchIndex([repeats, spec("n.merge_pull", "Or not. " + "Many other words. " * 20)])
     assert index.search("merge pull", 2) == ["n.merge_pull", "n.other"]
     assert index.search("mergepull", 2) == ["n.merge_pull", "n.other"]
 
 
-def test_the_last_word_of_a_short_description_counts_as_the_others():
+def test_the_last_word_of_a_short_description_counts_as_the_others() -> None:
     index = SearchIndex([spec("a.x", "alpha zebra"), spec("b.x", "zebra alpha")])
     assert index.search("zebra", 2) == ["a.x", "b.x"]
     assert SearchIndex([spec("a.x", "of a zebra"), spec("b.x", "zebra " * 2)]).search("zebra", 1) == ["b.x"]
 
 
 @pytest.mark.parametrize(("names", "query", "found"), TABLE["names"])
-def test_a_query_finds_words_their_beginnings_and_else_typos_and_parts(names, query, found):
+def test_a_query_finds_words_their_beginnings_and_else_typos_and_parts(names: str, query: str, found: str) -> None:
     index = SearchIndex(spec(f"t.{name}") for name in names.split())
     assert index.search(query, 9) == [f"t.{name}" for name in found.split()]
 
 
-def test_of_many_longer_words_the_shortest_count(monkeypatch):
+def test_of_many_longer_words_the_shortest_count(monkeypatch: pytest.MonkeyPatch) -> None:
     index = SearchIndex(spec(f"t.{name}") for name in ("abcde", "abcd", "abc"))
     monkeypatch.setattr("operad_search.index._MAX_PREFIXED", 2)
     assert index.search("ab", 5) == ["t.abc", "t.abcd"]
@@ -214,7 +216,7 @@ def test_of_many_longer_words_the_shortest_count(monkeypatch):
     assert index.search("ab", 5) == ["t.abc", "t.abcd", "t.abcde"]
 
 
-def test_words_that_are_added_later_are_found_by_their_beginnings():
+def test_words_that_are_added_later_are_found_by_their_beginnings() -> None:
     index = SearchIndex([spec("t.alpha")])
     assert index.search("alp", 5) == ["t.alpha"]
     for name in ("beta", "alpine", "aloe"):
@@ -222,7 +224,7 @@ def test_words_that_are_added_later_are_found_by_their_beginnings():
     assert index.search("alp", 5) == ["t.alpha", "t.alpine"]
 
 
-def test_an_id_is_found_once_and_in_its_last_form():
+def test_an_id_is_found_once_and_in_its_last_form() -> None:
     index = SearchIndex([spec("t.alpha"), spec("t.beta")])
     index.add(spec("t.alpha", title="gamma"))
     assert (len(index), index.search("gamma", 5), index.search("alpha", 5)) == (2, ["t.alpha"], ["t.alpha"])
@@ -240,20 +242,20 @@ def test_an_id_is_found_once_and_in_its_last_form():
         ("rare", "common", "common rare"),
     ],
 )
-def test_what_counts_more_comes_first(more, less, query):
+def test_what_counts_more_comes_first(more: str, less: str, query: str) -> None:
     others = [spec(f"o.n{number}", "common") for number in range(9)]
     for items in ([("a", more), ("b", less)], [("b", less), ("a", more)]):
         index = SearchIndex([*others, *(spec(f"{name}.x", text) for name, text in items)])
         assert index.search(query, 1) == ["a.x"]
 
 
-def test_no_text_counts_as_longer_than_40_words_and_equals_stay_as_they_came():
+def test_no_text_counts_as_longer_than_40_words_and_equals_stay_as_they_came() -> None:
     for first, second in ((60, 200), (200, 60)):
         index = SearchIndex([spec("a.x", "zebra " + "w " * first), spec("b.x", "zebra " + "w " * second)])
         assert index.search("zebra", 2) == ["a.x", "b.x"]
 
 
-def test_the_namespace_is_a_part_of_the_name_when_the_query_says_it():
+def test_the_namespace_is_a_part_of_the_name_when_the_query_says_it() -> None:
     index = SearchIndex([spec("t.list"), spec("github.list")])
     assert index.search("github list", 5)[0] == "github.list"
     assert index.search("list", 1) == ["t.list"]
@@ -268,7 +270,7 @@ QUERY = st.lists(st.sampled_from(SOME), min_size=1, max_size=3).map(" ".join)
 
 @settings(max_examples=60, deadline=None)
 @given(NAMES, QUERY, st.integers(1, 6))
-def test_the_short_cut_for_frequent_words_changes_no_result(names, query, limit):
+def test_the_short_cut_for_frequent_words_changes_no_result(names: list[str], query: str, limit: int) -> None:
     index = SearchIndex(spec(f"t.{name}") for name in names)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("operad_search.index._RANKED", limit)
@@ -278,7 +280,9 @@ def test_the_short_cut_for_frequent_words_changes_no_result(names, query, limit)
 
 
 @pytest.mark.parametrize(("few", "budget"), [(4_096, 50_000), (0, 1), (0, 4), (0, 8)])
-def test_each_word_beyond_what_is_added_up_still_reorders_the_best(few, budget, monkeypatch):
+def test_each_word_beyond_what_is_added_up_still_reorders_the_best(
+    few: int, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("operad_search.index._FEW", few)
     monkeypatch.setattr("operad_search.index._BUDGET", budget)
     texts = ["rare common", "rare common usual", "rare", "common usual", "usual", "usual"]
@@ -287,7 +291,9 @@ def test_each_word_beyond_what_is_added_up_still_reorders_the_best(few, budget, 
     assert index.search("rare common", 2) == ["t.a", "t.b"]
 
 
-def test_a_frequent_word_is_looked_up_for_an_operation_that_came_after_all_that_have_it(monkeypatch):
+def test_a_frequent_word_is_looked_up_for_an_operation_that_came_after_all_that_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("operad_search.index._FEW", 0)
     monkeypatch.setattr("operad_search.index._BUDGET", 1)
     index = SearchIndex([*(spec(f"t.n{number}", "common") for number in range(9)), spec("t.last", "rare")])

@@ -74,7 +74,7 @@ async def running(folder: Path, *arguments: str, **environment: str) -> AsyncIte
         await asyncio.wait_for(process.communicate(), 30)
 
 
-async def test_a_hub_of_a_configuration_asks_for_tokens_and_finishes_what_is_under_way(tmp_path):
+async def test_a_hub_of_a_configuration_asks_for_tokens_and_finishes_what_is_under_way(tmp_path: Path) -> None:
     hub_table(tmp_path, TABLE)
     (tmp_path / "tokens.toml").write_text('"of a client" = "client"\n')
     manager, gate = tmp_path / "notify", asyncio.Event()
@@ -115,7 +115,7 @@ async def _pending(url: str) -> None:
 
 
 @pytest.mark.parametrize(("table", "flag"), [("[hub]\ncheck_frames = true\n", ()), ("", ("--check-frames",))])
-async def test_a_hub_checks_frames_if_asked(tmp_path, table, flag):
+async def test_a_hub_checks_frames_if_asked(tmp_path: Path, table: str, flag: tuple[str, ...]) -> None:
     (tmp_path / "operad.toml").write_text(table)
     async with (
         running(tmp_path, "--listen", "127.0.0.1:0", *flag) as (_, url),
@@ -126,7 +126,7 @@ async def test_a_hub_checks_frames_if_asked(tmp_path, table, flag):
         assert "must contain" in (await socket.receive(timeout=30)).data
 
 
-async def test_a_second_signal_ends_a_hub_that_drains(tmp_path):
+async def test_a_second_signal_ends_a_hub_that_drains(tmp_path: Path) -> None:
     async with running(tmp_path, "--listen", "127.0.0.1:0", "--drain", "600") as (process, url):
         transport = WebSocketTransport(url)
         async with shop(asyncio.Event(), transport, drain_timeout=0.1), PendingRequestMap(transport) as calls:
@@ -140,7 +140,7 @@ async def test_a_second_signal_ends_a_hub_that_drains(tmp_path):
             assert await code_of(call) == "UNAVAILABLE"
 
 
-def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path):
+def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "junk.pem").write_text("junk")
     for text, words in TABLES["no hub"]:
         with pytest.raises(ConfigError, match=words):
@@ -155,7 +155,9 @@ def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path):
         ('cert = "both.pem"', "^cert: .* got an encrypted one in .*both.pem; decrypt it"),
     ],
 )
-def test_an_encrypted_key_is_reported_with_its_option_and_file(tmp_path, authority, files, reported):
+def test_an_encrypted_key_is_reported_with_its_option_and_file(
+    tmp_path: Path, authority: Any, files: str, reported: str
+) -> None:
     issued = authority.issue_cert("127.0.0.1")
     key = pem.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
         pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.BestAvailableEncryption(b"secret")
@@ -167,7 +169,7 @@ def test_an_encrypted_key_is_reported_with_its_option_and_file(tmp_path, authori
         ServedHub(hub_table(tmp_path, f"[hub]\n{files}\n"), tmp_path)
 
 
-def test_names_are_given_to_identities_by_pattern(tmp_path):
+def test_names_are_given_to_identities_by_pattern(tmp_path: Path) -> None:
     names = '[hub.names]\nworker = ["shop.*"]\n"*" = ["echo.*"]\n'
     for who, address, may in (
         (Identity("worker"), "op:shop.buy", True),
@@ -181,7 +183,7 @@ def test_names_are_given_to_identities_by_pattern(tmp_path):
         assert spoke.serves(address)["topics"] == [address] * may, (who, address)
 
 
-async def test_a_hub_with_certificates_of_files_asks_spokes_for_theirs(tmp_path, authority):
+async def test_a_hub_with_certificates_of_files_asks_spokes_for_theirs(tmp_path: Path, authority: Any) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "hub.pem")
     authority.issue_cert("spoke").private_key_and_cert_chain_pem.write_to_path(tmp_path / "spoke.pem")
@@ -192,7 +194,7 @@ async def test_a_hub_with_certificates_of_files_asks_spokes_for_theirs(tmp_path,
             assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
 
 
-def test_the_command_says_what_its_flags_need():
+def test_the_command_says_what_its_flags_need() -> None:
     from click.testing import CliRunner
 
     from operad_websocket._command import hub
@@ -202,7 +204,7 @@ def test_the_command_says_what_its_flags_need():
     assert "--jwks requires --issuer and --audience" in answer.output
 
 
-async def test_a_second_signal_ends_what_runs_in_the_context_and_nothing_else():
+async def test_a_second_signal_ends_what_runs_in_the_context_and_nothing_else() -> None:
     for signals in (1, 2):
         ended: list[str] = []
         try:

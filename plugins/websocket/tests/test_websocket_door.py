@@ -7,6 +7,7 @@ import base64
 import logging
 import resource
 import socket
+import ssl
 from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any
 
@@ -58,7 +59,9 @@ HELLO = b"\x16\x03\x01\x02\x00\x01"  # the beginning of a ClientHello
 @pytest.mark.parametrize(
     ("sent", "tls"), [(b"", False), (b"GET / HTTP/1.1\r\nHost: 127", False), (HELLO, False), (HELLO, True)]
 )
-async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(sent, tls, server_context):
+async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(
+    sent: bytes, tls: bool, server_context: ssl.SSLContext
+) -> None:
     context = server_context if tls else None
     async with (
         Hub(port=0, ssl=context, limits=HASTY) as hub,
@@ -71,7 +74,7 @@ async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(sent, tls, s
         await until(lambda: waiting(hub) == 0)
 
 
-async def test_a_spoke_is_not_counted_and_stays():
+async def test_a_spoke_is_not_counted_and_stays() -> None:
     for handshake in (0.1, 2.0, 10.0):  # a busy machine may need longer to become one
         async with Hub(port=0, limits=Limits(handshake=handshake)) as hub:
             calls = calling(hub)
@@ -80,7 +83,7 @@ async def test_a_spoke_is_not_counted_and_stays():
             except TransportError:
                 continue
             async with aclosing(calls):
-                await until(lambda hub=hub: hub.connections == 1)
+                await until(lambda hub=hub: hub.connections == 1)  # type: ignore[misc]  # bound early
                 assert waiting(hub) == 0
                 await asyncio.sleep(1.5 * handshake + 0.1)
                 assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
@@ -90,7 +93,7 @@ async def test_a_spoke_is_not_counted_and_stays():
 
 
 @pytest.mark.parametrize("limit", ["handshakes_per_address", "handshakes"])
-async def test_idle_connections_keep_no_spoke_out(limit, caplog):
+async def test_idle_connections_keep_no_spoke_out(limit: str, caplog: pytest.LogCaptureFixture) -> None:
     """Those that wait longest make room, of one address and of all together."""
     async with Hub(port=0, limits=Limits(handshake=600, **{limit: 5})) as hub:
         idle = [socket.socket() for _ in range(60)]
@@ -103,7 +106,7 @@ async def test_idle_connections_keep_no_spoke_out(limit, caplog):
     assert len(caplog.records) <= 45
 
 
-async def test_a_hub_without_descriptors_says_so_briefly_and_goes_on(caplog):
+async def test_a_hub_without_descriptors_says_so_briefly_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with Hub(port=0) as hub, calling(hub) as calls:
         coming = [socket.socket() for _ in range(3)]
@@ -121,7 +124,7 @@ async def test_a_hub_without_descriptors_says_so_briefly_and_goes_on(caplog):
         await answers(hub)
 
 
-async def test_messages_that_never_end_cost_so_much_memory_and_no_more(caplog):
+async def test_messages_that_never_end_cost_so_much_memory_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     async with Hub(port=0, limits=Limits(unfinished=600_000)) as hub:
         for _ in range(2):  # what was unfinished of a connection that is gone is forgotten
             async with AsyncExitStack() as stack:
@@ -139,12 +142,12 @@ async def test_messages_that_never_end_cost_so_much_memory_and_no_more(caplog):
             await error_of(calls.call("a.b", large, timeout=5))
 
 
-async def test_a_message_of_less_than_64_kib_is_not_counted():
+async def test_a_message_of_less_than_64_kib_is_not_counted() -> None:
     async with Hub(port=0, limits=Limits(unfinished=1)) as hub, calling(hub) as calls:
         assert await code_of(calls.call("a.b", "x" * 60_000)) == "OPERATION_NOT_FOUND"
 
 
-def test_what_is_counted_is_forgotten_when_it_is_whole():
+def test_what_is_counted_is_forgotten_when_it_is_whole() -> None:
     counted = Unfinished(100)
     assert counted.add("a", 100)
     assert not counted.add("a", 1)
@@ -169,7 +172,7 @@ AUTHENTICATORS = [
 
 
 @pytest.mark.parametrize("authenticate", AUTHENTICATORS)
-async def test_a_token_may_come_as_a_subprotocol_or_in_the_first_frame(authenticate):
+async def test_a_token_may_come_as_a_subprotocol_or_in_the_first_frame(authenticate: Any) -> None:
     """What a browser can send: it has no way to set a header."""
     async with Hub(authenticate, port=0) as hub:
         text = base64.urlsafe_b64encode("tökén".encode()).decode().rstrip("=")
@@ -185,7 +188,9 @@ async def test_a_token_may_come_as_a_subprotocol_or_in_the_first_frame(authentic
 
 
 @pytest.mark.parametrize("authenticate", AUTHENTICATORS)
-async def test_a_wrong_token_is_refused_wherever_it_comes(authenticate, caplog):
+async def test_a_wrong_token_is_refused_wherever_it_comes(
+    authenticate: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Hub(authenticate, port=0) as hub:
         for protocols in ((), ("operad.bearer.d3Jvbmc",), ("operad.bearer.%",)):
             with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
@@ -205,7 +210,7 @@ async def test_a_wrong_token_is_refused_wherever_it_comes(authenticate, caplog):
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_a_first_frame_that_does_not_come_ends_the_connection():
+async def test_a_first_frame_that_does_not_come_ends_the_connection() -> None:
     hub = Hub(StaticTokens({"t": ALICE}), port=0, limits=HASTY)
     async with hub, dialled(hub, protocols=BY_FRAME) as made:
         assert (await made.receive(timeout=10)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
@@ -219,7 +224,9 @@ async def test_a_first_frame_that_does_not_come_ends_the_connection():
     ],
 )
 @pytest.mark.parametrize("tokens", [bearer_tokens, StaticTokens])
-async def test_a_header_is_refused_without_a_traceback(tokens, headers, status, caplog):
+async def test_a_header_is_refused_without_a_traceback(
+    tokens: Any, headers: bytes, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     async with Hub(tokens({"a": ALICE, "b": Identity("bob")}), port=0) as hub:
         assert status in await answer_to(hub, headers)
@@ -227,7 +234,7 @@ async def test_a_header_is_refused_without_a_traceback(tokens, headers, status, 
     assert len(caplog.text) < 500
 
 
-async def test_malformed_requests_do_not_fill_the_log(caplog):
+async def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with Hub(port=0) as hub:
         for number in range(60):
@@ -240,7 +247,7 @@ async def test_malformed_requests_do_not_fill_the_log(caplog):
 @pytest.mark.parametrize(
     ("code", "status", "close"), [("UNAVAILABLE", 503, 1013), ("ACCESS_DENIED", 401, 1008), ("BROKEN", 401, 1008)]
 )
-async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token(code, status, close):
+async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token(code: str, status: int, close: int) -> None:
     async def undecided(credentials: Credentials) -> Identity | None:
         raise CallError(code, "the keys at secret.internal cannot be fetched")
 
@@ -260,7 +267,7 @@ async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token(code, status, cl
 # --- health, metrics, and the end --------------------------------------------------------------------------
 
 
-async def test_health_and_metrics():
+async def test_health_and_metrics() -> None:
     token = {"Authorization": "Bearer t"}
     async with Hub(StaticTokens({"t": ALICE}), port=0) as hub, aiohttp.ClientSession() as session:
         url = hub.url.replace("ws", "http", 1)
@@ -283,14 +290,14 @@ async def test_health_and_metrics():
         assert len(names) == len(set(names)) >= 6
 
 
-async def test_metrics_are_openmetrics_to_a_parser_of_somebody_else():
+async def test_metrics_are_openmetrics_to_a_parser_of_somebody_else() -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="it reads the format")
     families = parser.text_string_to_metric_families(Hub(port=0).metrics())
     types = {family.name: family.type for family in families}
     assert (types["operad_hub_pending"], types["operad_hub_refused"]) == ("gauge", "counter")
 
 
-async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_new():
+async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_new() -> None:
     gate = asyncio.Event()
 
     @operation(namespace="a", type="query")
@@ -319,7 +326,7 @@ async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_ne
         gate.clear()
 
 
-async def test_who_is_refused_is_disconnected_at_once():
+async def test_who_is_refused_is_disconnected_at_once() -> None:
     """A connection without a token holds its descriptor no longer than the answer takes."""
     hub = Hub(bearer_tokens({"t": ALICE}), port=0, limits=Limits(handshake=30.0))
     async with hub, connected(hub, UPGRADE) as (reader, _), asyncio.timeout(10):

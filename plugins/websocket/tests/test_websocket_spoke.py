@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -76,7 +77,7 @@ async def deaf_hub() -> AsyncIterator[tuple[str, list[asyncio.Transport], list[b
 # --- one socket ------------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_sender_does_not_end_those_that_wait_for_the_same_socket():
+async def test_a_cancelled_sender_does_not_end_those_that_wait_for_the_same_socket() -> None:
     async with deaf_hub() as (url, transports, heard), Participant.open(WebSocketTransport(url)) as sender:
         large, sending = "x" * 3_000_000, []
         for number in range(8):
@@ -88,13 +89,15 @@ async def test_a_cancelled_sender_does_not_end_those_that_wait_for_the_same_sock
         await asyncio.wait({waiting[0]})
         await asyncio.sleep(0.05)
         assert not any(task.done() for task in waiting[1:])
-        transports[0].resume_reading()
+        transports[0].resume_reading()  # type: ignore[attr-defined]  # of a socket's transport
         await asyncio.gather(*waiting[1:])
         await sender.link.close()
         await until(lambda: len(heard) == 8)
 
 
-async def test_an_event_of_a_peers_own_may_name_any_value_as_its_reply_address(caplog):
+async def test_an_event_of_a_peers_own_may_name_any_value_as_its_reply_address(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """What is shared between the events of one peer is looked up by that name."""
     async with Hub(port=0) as hub, Participant.open(WebSocketTransport(hub.url)) as listener:
         await listener.link.register("all:x")
@@ -106,7 +109,7 @@ async def test_an_event_of_a_peers_own_may_name_any_value_as_its_reply_address(c
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer():
+async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer() -> None:
     """The hub passes on what it does not look into; who gets it says so."""
     async with Hub(port=0) as hub, echoing(hub), dialled(hub) as raw, calling(hub) as calls:
         asked = '{"type":"call.requested","payload":{"requestId":"1","operationId":"a.echo","input":1e999}}'
@@ -123,7 +126,9 @@ async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for
 # --- names -----------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_lost_its_name_meanwhile_knows_it_and_gets_it_back(caplog, monkeypatch):
+async def test_a_worker_that_lost_its_name_meanwhile_knows_it_and_gets_it_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_registering, "RETRY", 0.05)
     first = Hub(bearer_tokens(TOKENS), port=0)
     await first.start()
@@ -148,13 +153,13 @@ async def test_a_worker_that_lost_its_name_meanwhile_knows_it_and_gets_it_back(c
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-async def test_a_broken_connection_keeps_its_names_and_a_closed_one_does_not(breaks):
+async def test_a_broken_connection_keeps_its_names_and_a_closed_one_does_not(breaks: bool) -> None:
     hub = Hub(bearer_tokens(TOKENS), port=0)
     async with hub, Participant.open(WebSocketTransport(hub.url, token="b")) as other:
         async with dialled(hub, headers={"Authorization": "Bearer a"}) as worker:
             await heard(worker, '{"type":"link.register","id":"1","payload":{"topics":["op:bank.transfer"]}}')
             if breaks:
-                worker._response.connection.transport.abort()
+                worker._response.connection.transport.abort()  # type: ignore[union-attr]  # there while it is open
         await until(lambda: hub.connections == 1)
         if breaks:
             with pytest.raises(TransportError, match="reserved for another identity"):
@@ -163,7 +168,7 @@ async def test_a_broken_connection_keeps_its_names_and_a_closed_one_does_not(bre
             await other.link.register("op:bank.transfer", "operad")
 
 
-async def test_who_vouches_for_a_listing():
+async def test_who_vouches_for_a_listing() -> None:
     async with (
         Hub(port=0) as hub,
         echoing(hub) as handler,
@@ -171,15 +176,15 @@ async def test_who_vouches_for_a_listing():
         Participant.open(hub.transport) as own,
     ):
         for link in (spoke.link, own.link):
-            served = await link.served_by(handler.instance, ["op:a.echo", "op:a.other"])
+            served = await link.served_by(handler.instance, ["op:a.echo", "op:a.other"])  # type: ignore[attr-defined]  # these links vouch
             assert served == {"op:a.echo"}
-            assert await link.served_by("nobody", ["op:a.echo"]) == frozenset()
+            assert await link.served_by("nobody", ["op:a.echo"]) == frozenset()  # type: ignore[attr-defined]  # a link of this transport tells it
 
 
 # --- hubs ------------------------------------------------------------------------------------------------
 
 
-async def test_a_spoke_goes_to_the_next_hub_when_one_is_gone():
+async def test_a_spoke_goes_to_the_next_hub_when_one_is_gone() -> None:
     first, second = Hub(port=0), Hub(port=0)
     await first.start()
     await second.start()
@@ -201,13 +206,13 @@ async def test_a_spoke_goes_to_the_next_hub_when_one_is_gone():
         await PendingRequestMap(transport).open()
 
 
-async def test_a_hub_that_says_why_it_refuses_is_quoted_before_one_that_is_not_there():
+async def test_a_hub_that_says_why_it_refuses_is_quoted_before_one_that_is_not_there() -> None:
     async with Hub(bearer_tokens(TOKENS), port=0) as hub:
         with pytest.raises(TransportError, match="401"):
             await PendingRequestMap(WebSocketTransport(f"ws://127.0.0.1:1,{hub.url}")).open()
 
 
-async def test_no_secret_of_a_url_is_shown(caplog):
+async def test_no_secret_of_a_url_is_shown(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     transport = WebSocketTransport("ws://user:s3cret@127.0.0.1:1/path?token=s3cret#s3cret", token="s3cret")
     assert repr(transport) == "WebSocketTransport('ws://127.0.0.1:1/path')"
@@ -220,7 +225,7 @@ async def test_no_secret_of_a_url_is_shown(caplog):
 @pytest.mark.parametrize(
     "option", [{"ping": "20"}, {"ping": 0}, {"token": 7}, {"headers": "x"}, {"max_payload": 1.5}]
 )
-def test_an_option_of_another_type_is_a_configuration_error(option):
+def test_an_option_of_another_type_is_a_configuration_error(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="expected"):
         load_plugins(only=["websocket"]).transport("ws://127.0.0.1:1", **option)
 
@@ -230,7 +235,7 @@ async def _use(transport: WebSocketTransport) -> None:
     await link.register("op:x.y")  # a refused certificate may show with the first frame alone
 
 
-async def test_a_spoke_whose_closing_is_cancelled_leaves_no_connection_open():
+async def test_a_spoke_whose_closing_is_cancelled_leaves_no_connection_open() -> None:
     async with Hub(port=0) as hub:
         link: Any = await WebSocketTransport(hub.url).open(lambda *_: None, lambda *_: None)
         waits = asyncio.Event()
@@ -248,7 +253,7 @@ async def test_a_spoke_whose_closing_is_cancelled_leaves_no_connection_open():
         await until(lambda: hub.connections == 0)
 
 
-async def test_a_hub_whose_closing_is_cancelled_ends_its_server(monkeypatch):
+async def test_a_hub_whose_closing_is_cancelled_ends_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = Hub(port=0)
     await hub.start()
     runner, waits = hub._runner, asyncio.Event()
@@ -270,8 +275,8 @@ async def test_a_hub_whose_closing_is_cancelled_ends_its_server(monkeypatch):
 
 
 async def test_certificates_are_named_as_files_and_so_is_a_file_that_cannot_be_used(
-    tmp_path, authority, server_context
-):
+    tmp_path: Path, authority: Any, server_context: ssl.SSLContext
+) -> None:
     server_context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(server_context)
     ca, cert = tmp_path / "ca.pem", tmp_path / "client.pem"
@@ -291,7 +296,9 @@ async def test_certificates_are_named_as_files_and_so_is_a_file_that_cannot_be_u
             WebSocketTransport(hub.url, ssl=ssl.create_default_context(), tls_ca=str(ca))
 
 
-async def test_a_caller_that_has_granted_room_once_is_waited_for_when_it_is_busy(monkeypatch):
+async def test_a_caller_that_has_granted_room_once_is_waited_for_when_it_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Taken for one that counts no bytes, it would get all large answers at once, and its connection would be cut."""
     monkeypatch.setattr(answers, "_AGAIN", 0.02)
     large = {"text": "x" * 10_000}
@@ -300,7 +307,7 @@ async def test_a_caller_that_has_granted_room_once_is_waited_for_when_it_is_busy
             # The one that grants has all the time that a busy machine needs.
             monkeypatch.setattr(answers, "_PATIENCE", 60.0 if request_id == "granted" else 0.05)
             await caller.request("a.echo", request_id, large, creditBytes=100)
-            await until(lambda request_id=request_id: request_id in _wanting(caller))
+            await until(lambda request_id=request_id: request_id in _wanting(caller))  # type: ignore[misc]  # bound early
             if request_id == "granted":
                 await caller.send("", protocol.CREDIT, requestId=request_id, total=0, totalBytes=20_000)
             if request_id != "busy":
@@ -315,7 +322,9 @@ def _wanting(caller: Participant) -> list[str]:
     return [payload["requestId"] for payload in caller.of(protocol.CREDIT) if "wantsBytes" in payload]
 
 
-async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link(monkeypatch):
+async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The reply to it cannot be written any more: the connection is lost, and the link connects again."""
     pings = []
 
@@ -334,7 +343,9 @@ async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link(mon
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError, aiohttp.ClientConnectionResetError, RuntimeError])
-async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(error, monkeypatch):
+async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For a call and a stream; and the error states that nothing ran."""
 
     async def send_bytes(socket: Any, data: bytes) -> None:
@@ -349,7 +360,7 @@ async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(error, monke
         assert calls.pending == 0
 
 
-async def test_a_call_that_is_lost_while_it_is_written_may_have_run():
+async def test_a_call_that_is_lost_while_it_is_written_may_have_run() -> None:
     async with deaf_hub() as (url, transports, _), PendingRequestMap(WebSocketTransport(url)) as calls:
         waiting = [asyncio.create_task(calls.call("a.echo", {"text": "x" * 60_000})) for _ in range(200)]
         await until(lambda: calls.pending == len(waiting))
@@ -360,7 +371,7 @@ async def test_a_call_that_is_lost_while_it_is_written_may_have_run():
 
 
 @pytest.mark.parametrize("error", [RuntimeError("of a library"), asyncio.CancelledError()])
-async def test_no_error_is_the_end_of_a_link(error, monkeypatch):
+async def test_no_error_is_the_end_of_a_link(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever an attempt to connect again raises, another one follows."""
     connect, attempts = aiohttp.ClientSession.ws_connect, 0
 
@@ -381,17 +392,17 @@ async def test_no_error_is_the_end_of_a_link(error, monkeypatch):
 
 
 @pytest.mark.parametrize("frame_id", [["a"], {"a": 1}, 5, None])
-async def test_what_a_hub_objects_to_may_have_any_id(frame_id, caplog):
+async def test_what_a_hub_objects_to_may_have_any_id(frame_id: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The id of a frame is any JSON value, and comes back in the answer."""
     async with Hub(port=0) as hub, Participant.open(WebSocketTransport(hub.url)) as one:
         frame = {"type": "link.register", "id": frame_id, "payload": {"topics": 5}}
-        await one.link.send("op:a.b", frame)
+        await one.link.send("op:a.b", frame)  # type: ignore[arg-type]  # an event has a string there
         await one.link.register("op:a.b")
         assert "the hub refuses a frame: link.register: topics: expected a list" in caplog.text
         assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
 
 
-async def test_what_a_hub_does_not_take_is_not_sent_to_it_whatever_its_spoke_would_send():
+async def test_what_a_hub_does_not_take_is_not_sent_to_it_whatever_its_spoke_would_send() -> None:
     """It would end the connection, and every call on it. After a restart counts what the hub says then."""
     hub = Hub(port=0, max_payload=10_000)
     await hub.start()
@@ -414,7 +425,9 @@ async def test_what_a_hub_does_not_take_is_not_sent_to_it_whatever_its_spoke_wou
         await larger.close()
 
 
-async def test_a_spoke_looks_for_its_hub_with_pauses_that_double_up_to_five_seconds(monkeypatch):
+async def test_a_spoke_looks_for_its_hub_with_pauses_that_double_up_to_five_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pauses: list[float] = []
     links: list[tuple[str, int]] = []
 
@@ -435,7 +448,7 @@ async def test_a_spoke_looks_for_its_hub_with_pauses_that_double_up_to_five_seco
 
 
 @pytest.mark.parametrize("url", ["ws://", "wss://:1", "http://h:1", "h:1", "ws://h:1,ftp://h", ""])
-def test_what_is_no_url_of_a_hub_is_refused(url):
+def test_what_is_no_url_of_a_hub_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="expected ws://host:port or wss://host:port"):
         WebSocketConfig(url)
     assert WebSocketConfig("ws://a:1, wss://b").urls == ("ws://a:1", "wss://b")

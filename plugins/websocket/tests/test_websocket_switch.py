@@ -91,7 +91,7 @@ def pair(identity: Identity | None = None) -> tuple[Spoke, Spoke]:
         PLAIN.replace(b'"id":""', b'"id":"mine","more":1'),
     ],
 )
-def test_an_answer_goes_on_as_it_came_without_addresses_and_foreign_fields(said):
+def test_an_answer_goes_on_as_it_came_without_addresses_and_foreign_fields(said: bytes) -> None:
     caller, handler = pair()
     caller.says(ASKED)
     handler.says(said)
@@ -99,7 +99,7 @@ def test_an_answer_goes_on_as_it_came_without_addresses_and_foreign_fields(said)
 
 
 @pytest.mark.parametrize("value", ["1e999", "1" * 5_000, '{"a":1,"a":2}', '"\\u0000"', "[ 1 , 2 ]", "-0.0"])
-def test_what_a_request_carries_is_passed_on_and_not_looked_into(value):
+def test_what_a_request_carries_is_passed_on_and_not_looked_into(value: str) -> None:
     """Who reads it judges it: the hub would only spend time on it."""
     caller, handler = pair()
     caller.says(ASKED.replace(b'{"a":1}', value.encode()))
@@ -107,7 +107,7 @@ def test_what_a_request_carries_is_passed_on_and_not_looked_into(value):
 
 
 @pytest.mark.parametrize("timeout", [10**400, -(10**400)], ids=["above", "below"])
-def test_a_timeout_that_no_clock_has_is_passed_on(timeout):
+def test_a_timeout_that_no_clock_has_is_passed_on(timeout: int) -> None:
     caller, handler = pair()
     caller.says(ASKED.replace(b"1000", str(timeout).encode()))
     assert json.loads(handler.texts[0])["payload"]["timeoutMs"] == timeout
@@ -125,7 +125,7 @@ def test_a_timeout_that_no_clock_has_is_passed_on(timeout):
         pytest.param(ASKED.replace(b",", b" ,\n "), id="another writer"),
     ],
 )
-def test_whatever_a_request_claims_the_hub_says_who_asks(asked, identity):
+def test_whatever_a_request_claims_the_hub_says_who_asks(asked: bytes, identity: Identity | None) -> None:
     caller, handler = pair(identity)
     caller.says(asked)
     (event,) = handler.events
@@ -136,7 +136,7 @@ def test_whatever_a_request_claims_the_hub_says_who_asks(asked, identity):
     assert payload == json.loads(ASKED)["payload"]
 
 
-def test_credit_goes_both_ways_with_all_that_it_says():
+def test_credit_goes_both_ways_with_all_that_it_says() -> None:
     """The caller grants, and the handler tells how much it wants."""
     caller, handler = pair()
     caller.asks()
@@ -148,7 +148,7 @@ def test_credit_goes_both_ways_with_all_that_it_says():
     assert caller.last("call.credit") == {"requestId": "1", "wantsBytes": 2000, "replyTo": handler.peer.inbox}
 
 
-def test_what_another_peer_sends_for_a_request_is_refused_and_logged(caplog):
+def test_what_another_peer_sends_for_a_request_is_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caller, handler = pair()
     caller.asks()
     eve, before = Spoke(caller.switch, BOB), (len(caller.texts), len(handler.texts))
@@ -161,7 +161,7 @@ def test_what_another_peer_sends_for_a_request_is_refused_and_logged(caplog):
 
 
 @pytest.mark.parametrize("credit", [None, 5])
-def test_only_a_caller_that_grants_credit_hears_of_the_end_of_a_stream_once(credit):
+def test_only_a_caller_that_grants_credit_hears_of_the_end_of_a_stream_once(credit: int | None) -> None:
     """Another one expects an abort as the last event."""
     caller, handler = pair()
     granted = {} if credit is None else {"credit": credit}
@@ -174,7 +174,7 @@ def test_only_a_caller_that_grants_credit_hears_of_the_end_of_a_stream_once(cred
     assert caller.switch.pending == 0
 
 
-def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ignored():
+def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ignored() -> None:
     switch = Switch()
     sender, member = Spoke(switch), Spoke(switch)
     member.serves("all:news")
@@ -196,7 +196,9 @@ def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ig
         (None, 31.999, False), (None, 32.0005, True),
     ],
 )  # fmt: skip
-def test_a_request_is_ended_two_seconds_after_its_deadline(timeout, seconds, is_over, monkeypatch):
+def test_a_request_is_ended_two_seconds_after_its_deadline(
+    timeout: Any, seconds: float, is_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caller, handler = pair()
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now)
@@ -209,7 +211,7 @@ def test_a_request_is_ended_two_seconds_after_its_deadline(timeout, seconds, is_
         assert handler.last("call.aborted")["requestId"]
 
 
-def test_a_request_to_all_ends_when_each_handler_has_responded_or_is_gone():
+def test_a_request_to_all_ends_when_each_handler_has_responded_or_is_gone() -> None:
     switch = Switch()
     caller, first, second = Spoke(switch), Spoke(switch), Spoke(switch)
     for handler in (first, second):
@@ -222,7 +224,7 @@ def test_a_request_to_all_ends_when_each_handler_has_responded_or_is_gone():
 
 
 @pytest.mark.parametrize("reason", ["too large", "too slow"])
-def test_a_response_that_its_caller_cannot_take_ends_the_call_for_both(reason):
+def test_a_response_that_its_caller_cannot_take_ends_the_call_for_both(reason: str) -> None:
     caller, handler = pair()
     if reason == "too large":
 
@@ -248,7 +250,7 @@ def test_a_response_that_its_caller_cannot_take_ends_the_call_for_both(reason):
 @pytest.mark.parametrize(
     ("frame", "code"), [*TABLES["frames without a use"], ("[" * 50_000, "SERIALIZATION_ERROR")]
 )
-def test_a_frame_that_cannot_be_used_is_answered(frame, code):
+def test_a_frame_that_cannot_be_used_is_answered(frame: str, code: str) -> None:
     switch = Switch(Limits(topics=3))
     spoke = Spoke(switch)
     spoke.says(frame.encode("latin-1"))
@@ -256,7 +258,7 @@ def test_a_frame_that_cannot_be_used_is_answered(frame, code):
     assert switch.refused == 1
 
 
-def test_a_frame_that_cannot_be_read_ends_the_request_whose_id_can_be_read():
+def test_a_frame_that_cannot_be_read_ends_the_request_whose_id_can_be_read() -> None:
     """NaN and half of a surrogate pair, as other writers make them: nobody waits for a deadline."""
     caller, handler = pair()
     caller.says(b'{"type":"call.requested","payload":{"requestId":"1","operationId":"t.x","input":NaN}}')
@@ -271,7 +273,7 @@ def test_a_frame_that_cannot_be_read_ends_the_request_whose_id_can_be_read():
     assert handler.last("link.error")["code"] == "SERIALIZATION_ERROR"
 
 
-def test_a_request_that_cannot_be_routed_is_answered_by_its_id():
+def test_a_request_that_cannot_be_routed_is_answered_by_its_id() -> None:
     spoke = Spoke(Switch())
     spoke.says(b'{"type":"call.requested","payload":{"requestId":"r"}}')
     assert spoke.last("call.error") == {
@@ -279,13 +281,13 @@ def test_a_request_that_cannot_be_routed_is_answered_by_its_id():
     }  # fmt: skip
 
 
-def test_a_request_that_leaves_the_hub_no_room_is_answered_by_its_id():
+def test_a_request_that_leaves_the_hub_no_room_is_answered_by_its_id() -> None:
     spoke = Spoke(Switch())
     spoke.switch.on_too_large(spoke.peer, read(ASKED), 5_000, 4_000)
     assert spoke.failed() == ("1", "PAYLOAD_TOO_LARGE")
 
 
-def test_a_request_to_everybody_runs_discovery_alone():
+def test_a_request_to_everybody_runs_discovery_alone() -> None:
     """Otherwise one frame would run a mutation on every worker."""
     caller, handler = pair()
     handler.serves("all:operad.discover", "all:news")
@@ -299,7 +301,9 @@ def test_a_request_to_everybody_runs_discovery_alone():
     assert handler.last("call.requested")["operationId"] == "operad.discover"
 
 
-def test_a_frame_of_too_many_addresses_is_refused_as_a_whole_and_logged_once(caplog):
+def test_a_frame_of_too_many_addresses_is_refused_as_a_whole_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     spoke = Spoke(Switch())
     spoke.serves("op:a.b")
     spoke.says(b'{"type":"link.register","payload":{"topics":[' + b'"",' * 1_000_000 + b'""]}}')
@@ -311,7 +315,9 @@ def test_a_frame_of_too_many_addresses_is_refused_as_a_whole_and_logged_once(cap
     assert len(caplog.text) < 2_000
 
 
-def test_log_lines_are_few_and_none_is_a_peers_own(caplog, monkeypatch):
+def test_log_lines_are_few_and_none_is_a_peers_own(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = time.monotonic()
     monkeypatch.setattr("operad_calls.reports.time.monotonic", lambda: now)
     spoke = Spoke(Switch(), BOB)
@@ -323,7 +329,7 @@ def test_log_lines_are_few_and_none_is_a_peers_own(caplog, monkeypatch):
     assert len(caplog.text) < 30_000
 
 
-def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_for_it():
+def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_for_it() -> None:
     caller, handler = pair()
     for number in range(2_048):
         caller.asks(f"{number}")
@@ -337,7 +343,7 @@ def test_an_answer_that_crosses_an_abort_is_no_alarm_and_little_is_remembered_fo
     assert caller.switch.refused == 1
 
 
-def test_connections_without_an_identity_are_counted_by_address():
+def test_connections_without_an_identity_are_counted_by_address() -> None:
     """Otherwise one of them would shut out all others."""
     switch = Switch(Limits(links=1, calls=1))
     one, other = Spoke(switch, address="10.0.0.1"), Spoke(switch, address="10.0.0.2")
@@ -355,7 +361,7 @@ def test_connections_without_an_identity_are_counted_by_address():
 # --- names -----------------------------------------------------------------------------------------------
 
 
-def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it():
+def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it() -> None:
     switch = Switch(Limits(grace=30))
     caller, eve, first = Spoke(switch, ALICE), Spoke(switch, ALICE), Spoke(switch, BOB)
     first.serves("op:t.x", "op:operad.list")
@@ -371,7 +377,7 @@ def test_the_name_of_an_identity_whose_connection_broke_is_kept_for_it():
 
 
 @pytest.mark.parametrize("how", ["goodbye", "unregister", "anonymous", "no grace", "late"])
-def test_a_name_is_free_after(how, monkeypatch):
+def test_a_name_is_free_after(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     switch = Switch(Limits(grace=0 if how == "no grace" else 30))
     first = Spoke(switch, None if how == "anonymous" else BOB)
     first.serves("op:t.x")
@@ -386,7 +392,7 @@ def test_a_name_is_free_after(how, monkeypatch):
     assert Spoke(switch, ALICE).serves("op:t.x")["topics"] == ["op:t.x"]
 
 
-def test_no_more_names_are_kept_of_an_identity_than_a_connection_may_have():
+def test_no_more_names_are_kept_of_an_identity_than_a_connection_may_have() -> None:
     switch = Switch(Limits(topics=2))
     for number in range(5):
         spoke = Spoke(switch, BOB)
@@ -402,7 +408,7 @@ def test_no_more_names_are_kept_of_an_identity_than_a_connection_may_have():
     assert Spoke(switch, ALICE).serves("op:t.5")["refused"], "a name that came back has left its place to another"
 
 
-def test_the_hub_tells_what_an_instance_has_registered():
+def test_the_hub_tells_what_an_instance_has_registered() -> None:
     """So that nobody can list what others serve."""
     switch = Switch()
     worker, other, asker = Spoke(switch, BOB), Spoke(switch, ALICE), Spoke(switch)
@@ -414,7 +420,7 @@ def test_the_hub_tells_what_an_instance_has_registered():
         assert asker.events[-1] == {"type": "link.topics", "id": "7", "payload": told}
 
 
-def test_who_may_serve_is_nobody_while_the_application_cannot_tell(caplog):
+def test_who_may_serve_is_nobody_while_the_application_cannot_tell(caplog: pytest.LogCaptureFixture) -> None:
     """The peer gets its answer, and the log what was raised, once."""
 
     def authorize(identity: Identity | None, topic: str) -> bool:
@@ -427,7 +433,7 @@ def test_who_may_serve_is_nobody_while_the_application_cannot_tell(caplog):
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
-def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch):
+def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     caller, handler = pair()
     caller.asks("single")
     caller.asks("stream")
@@ -441,7 +447,7 @@ def test_a_single_call_without_a_timeout_has_thirty_seconds(monkeypatch):
 
 
 @pytest.mark.parametrize("identities", [(ALICE, BOB), (None, None)], ids=["identity", "connection of nobody"])
-def test_one_caller_cannot_fill_the_queue_of_a_handler(identities):
+def test_one_caller_cannot_fill_the_queue_of_a_handler(identities: tuple[Identity | None, ...]) -> None:
     """What is ahead of the others at one connection is bounded for each caller, whoever has more under way."""
     switch = Switch(Limits(calls_per_handler=2))
     server, one, other = Spoke(switch), *(Spoke(switch, identity, "::1") for identity in identities)
@@ -456,19 +462,19 @@ def test_one_caller_cannot_fill_the_queue_of_a_handler(identities):
     assert server.last("call.requested")["requestId"] == "4"
 
 
-def test_an_address_has_at_most_1024_characters():
+def test_an_address_has_at_most_1024_characters() -> None:
     accepted, refused = "op:" + "x" * 1_021, "op:" + "x" * 1_022
     assert Spoke(Switch()).serves(accepted, refused)["topics"] == [accepted]
 
 
-def test_a_frame_may_name_as_many_addresses_as_the_limit_says():
+def test_a_frame_may_name_as_many_addresses_as_the_limit_says() -> None:
     spoke = Spoke(Switch(Limits(topics=3)))
     spoke.serves("op:a.a", "op:a.b", "op:a.c")
     assert not spoke.last("link.registered").get("refused")
 
 
 @pytest.mark.parametrize("type_", ["call.error", "call.completed", "call.aborted"])
-def test_the_end_of_a_call_has_no_address_of_its_handler_and_makes_room_for_another(type_):
+def test_the_end_of_a_call_has_no_address_of_its_handler_and_makes_room_for_another(type_: str) -> None:
     switch = Switch(Limits(calls_per_handler=1))
     caller, handler = Spoke(switch), Spoke(switch)
     handler.serves("op:t.x")
