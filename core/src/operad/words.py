@@ -8,6 +8,8 @@ from typing import Any
 
 _MANY = 15
 """The number of names that a message lists; of the others it states only the number."""
+_LONGEST_NAME = 200
+"""The maximum length of a name for which a similar one is looked for, in characters."""
 MAX_TEXT = 2_000
 """The maximum length of an object's text in a message, in characters."""
 _HTML = 10_000
@@ -15,7 +17,12 @@ _HTML = 10_000
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the most similar known name, or ``None`` if its similarity is below ``cutoff`` (0 to 1)."""
+    """Return the most similar known name, or ``None`` if its similarity is below ``cutoff`` (0 to 1).
+
+    For a name of more than 200 characters, which is no typing error, it returns ``None`` without a search.
+    """
+    if len(name) > _LONGEST_NAME:
+        return None
     from difflib import get_close_matches  # only needed for an error message
 
     return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), None)

@@ -51,6 +51,8 @@ def test_the_nearest_name_is_similar_enough() -> None:
     assert nearest("abcd", ["abcx", "abce"]) == "abcx"
     assert nearest("abcd", ["abcx"], cutoff=0.8) is None
     assert nearest("abcde", ["abcxy"]) == "abcxy", "0.6 is similar enough"
+    assert nearest("a" * 200, ["a" * 201]) == "a" * 201
+    assert nearest("a" * 201, ["a" * 201]) is None, "too long to be compared"
 
 
 @pytest.mark.parametrize(
