@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -60,6 +61,7 @@ async def test_the_access_log_has_one_line_of_json_for_each_request(registry: Op
             foreign = await client("GET", "/health", headers={"Host": "evil.example"})
     ids = [answer.headers["Operad-Request-Id"] for answer in (good, bad, foreign)]
     assert [line["requestId"] for line in lines] == ids
+    assert [re.fullmatch("[0-9a-f]{16}-([0-9])", id)[1] for id in ids] == ["1", "2", "3"]
     assert [(line["method"], line["path"], line["status"], line["identity"]) for line in lines] == [
         ("GET", "/operations/shop.add", 200, "joe"),
         ("POST", "/operations/shop.add", 401, None),
@@ -122,17 +124,17 @@ async def test_requests_are_counted_by_status_and_time_also_if_their_client_leav
     log.setLevel(logging.INFO)
     requests = Requests(app, log)
     with logged("operad.serve.counted") as lines:
-        for seconds in (0.005, 0.006, 1.0, 100.0):
+        for seconds in (0.005, 0.0061234, 1.0, 100.0):
             await requests({"type": "http", "method": "GET", "path": "/", "seconds": seconds}, asyncio.sleep, send)
         await requests({"type": "lifespan", "seconds": 60.0}, asyncio.sleep, send)
     assert requests.statuses == {200: 3, 0: 1}
     assert requests.durations == [1, 1, 0, 0, 1, 0, 0, 1]
     assert requests.in_progress == 0
     samples = requests.histogram()
-    assert (samples["_count"], samples["_sum"]) == (4, 101.011)
+    assert (samples["_count"], samples["_sum"]) == (4, 101.011123)
     assert [samples[f'_bucket{{le="{bound}"}}'] for bound in ("0.005", "2.5", "+Inf")] == [1, 3, 4]
     assert [(line["status"], line["bytes"], line["ms"], line["client"]) for line in lines] == [
-        (200, 2, 5, None), (200, 2, 6, None), (200, 2, 1000, None), (None, 0, 100_000, None),
+        (200, 2, 5, None), (200, 2, 6.12, None), (200, 2, 1000, None), (None, 0, 100_000, None),
     ]  # fmt: skip
     assert len({line["requestId"] for line in lines}) == 4
     metrics = Metrics(registry, Gate())
@@ -230,6 +232,7 @@ async def test_a_result_larger_than_result_bytes_is_an_error_for_calls_and_strea
     registry: OperationRegistry,
 ) -> None:
     async with front_door.client_of(to_openapi(registry, result_bytes=20)) as client:
+        assert (await client("POST", "/operations/shop.growing", json={"n": 18})).body.count(b"id: ") == 2
         assert (await client("GET", "/operations/shop.add?a=1")).json() == 3
         problem = await client.problem("POST", "/operations/shop.find", json={"names": ["a" * 20]})
         assert problem["code"] == "PAYLOAD_TOO_LARGE"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 import operad_serve
+from operad_auth import TokenRecord
+from operad_serve.oauth.clients import Client
+from operad_serve.oauth.options import OAuthServerOptions
 from operad_testing import PluginConformance
+from plugins.serve.tests.front_door import TABLES
 
 
 class TestPlugin(PluginConformance):
@@ -60,3 +67,49 @@ def test_without_options_nothing_is_trusted_and_the_explorer_is_shown() -> None:
     assert (config.explorer, config.mask_errors, config.check_formats) == (True, True, True)
     plan = operad_serve.Plan(options=options)
     assert (plan.is_stdio, plan.has_transport, plan.is_quiet, plan.mask_errors) == (False, False, False, True)
+
+
+OPTIONS = (operad_serve.OpenAPIServerConfig, operad_serve.ServeOptions, OAuthServerOptions)
+LOGIN = {
+    "url": "https://gw.example.com",
+    "issuer": "https://id.example.com",
+    "users": {"a": []},
+    "client_id": "me",
+}
+
+
+def options(kind: Any, **given: Any) -> Any:
+    """Options of a kind, with those that it requires."""
+    return kind(**(LOGIN if kind is OAuthServerOptions else {}), **given)
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_each_option_has_its_documented_default(kind: Any) -> None:
+    found = {name: value for name, value in attrs.asdict(options(kind)).items() if name not in LOGIN}
+    assert json.loads(json.dumps(found)) == TABLES["defaults"][kind.__name__]
+
+
+@pytest.mark.parametrize(("kind", "names"), list(zip(OPTIONS, TABLES["positive numbers"], strict=True)))
+def test_a_limit_is_positive(kind: Any, names: list[str]) -> None:
+    for name in names:
+        assert getattr(options(kind, **{name: 0.5}), name) == 0.5
+        with pytest.raises(ValueError, match=name):
+            options(kind, **{name: -1})
+        if name == "drain_timeout":  # nothing is waited for
+            assert options(kind, **{name: 0}).drain_timeout == 0
+        else:
+            with pytest.raises(ValueError, match=name):
+                options(kind, **{name: 0})
+
+
+def test_secrets_of_options_are_not_shown() -> None:
+    login = options(OAuthServerOptions, client_secret="s3cret", private_key="s3cret")
+    token = TokenRecord(token="s3cret-token-123456", id="s3cret-id")
+    for shown in (
+        login,
+        operad_serve.ServeOptions(tokens=[token]),
+        operad_serve.OpenAPIServerConfig(authenticate=token),
+    ):
+        assert "s3cret" not in repr(shown)
+    client = Client(id="x", name="n", redirect_uris=[], secret="s3cret")
+    assert (client.refreshes, "s3cret" in repr(client)) == (True, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -148,6 +149,19 @@ async def test_a_body_that_does_not_come_is_408(registry: OperationRegistry, beg
         front_door.connected(base, head + begun) as reader,
     ):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+
+
+async def test_an_error_says_what_the_request_should_be(
+    registry: OperationRegistry, call: front_door.Client
+) -> None:
+    nested = {"type": "object", "required": ["a"], "properties": {"a": {"type": "object"}}}
+    registry.register(OperationSpec(namespace="x", name="nested", type="query", input_schema=nested), failing([]))
+    for method, path, headers, status, text, header in TABLES["errors of requests"]:
+        sent = {"Content-Type": "application/json", **headers}
+        answer = await call(method, path, data=None if method == "GET" else b"{}", headers=sent)
+        assert (answer.status, bool(re.search(text, answer.json()["detail"]))) == (status, True), answer.body
+        assert answer.headers.get(header[0]) == header[1]
+        assert re.fullmatch(r"[0-9a-f]{16}-[0-9]+", answer.json()["requestId"])
 
 
 # --- errors ------------------------------------------------------------------------------------------
@@ -398,7 +412,7 @@ async def test_an_item_has_the_type_and_the_id_of_its_upstream_if_they_fit_into_
 
     registry.register(OperationSpec(namespace="x", name="items", type="subscription"), items)
     answer = await front_door.asked(to_openapi(registry), "POST", "/operations/x.items")
-    assert answer.headers["operad-source"] == "web"
+    assert (answer.headers["operad-source"], answer.headers.get("operad-meta")) == ("web", None)
     first, last = front_door.events(answer.body)
     assert list(first) == expected
     assert (last.event, last.data) == ("operad.end", '{"count":1}')
@@ -428,12 +442,21 @@ async def test_metadata_of_local_calls_are_sent_up_to_a_bound(registry: Operatio
     async def same(input: Any, context: OperationContext) -> Any:
         return input
 
-    for length, is_sent in ((3_000, True), (4_096, False)):
+    length = 3_000
+    for is_sent in (True, True, False):
         name = "n" * length
         registry.register(OperationSpec(namespace="x", name=name), same)
         answer = await front_door.asked(to_openapi(registry), "POST", f"/operations/x.{name}")
         assert (answer.status, answer.headers["operad-source"]) == (200, "local")
         assert ("operad-meta" in answer.headers) is is_sent
+        length += 4_096 - len(answer.headers.get("operad-meta", "")) or 1
+
+
+def test_metadata_of_upstreams_are_sent_up_to_a_bound() -> None:
+    def meta(length: int) -> bytes:
+        return dict(data_response(front_door.web_envelope(1, event_type="x" * length))[2])[b"operad-meta"]
+
+    assert max(len(meta(length)) for length in range(4_000, 4_096)) == 4_095
 
 
 async def test_a_denied_call_is_401_without_an_identity_and_403_with_one(registry: OperationRegistry) -> None:

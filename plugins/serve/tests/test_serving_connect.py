@@ -175,8 +175,8 @@ async def test_a_wrong_token_in_the_form_is_refused(place: Place) -> None:
     async with Browser() as browser:
         await browser.open(await place.link("ann"))
         for token in ("wrong", "", None):
-            url, _ = await browser.send(token)
-            assert (browser.status, url) == (401, None)
+            url, text = await browser.send(token)
+            assert (browser.status, url, "token is missing or not valid" in text) == (401, None, True)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ async def test_an_authenticated_browser_gets_its_own_link_and_is_named_on_the_pa
         browser.session.headers.update(BEARER)
         page = await browser.open(f"{place.url}/connect/users")
         assert "ticket=" in browser.at
-        assert "You are <b>ann</b> here." in page
+        assert (browser.status, "You are <b>ann</b> here." in page) == (200, True)
         assert f"account at <b>{urlsplit(place.accounts.issuer).netloc}</b>" in page
         assert 'name="token"' not in page
         foreign = await browser.open(await place.link("bob"))
@@ -232,13 +232,13 @@ async def test_a_program_with_a_token_disconnects_without_a_page(place: Place) -
         await browser.open(await browser.agree(TOKENS["ann"]))
         assert await place.is_connected("ann")
         page = await browser.open(f"{place.url}/disconnect/users")
-        assert "Disconnect users" in page
+        assert (browser.status, "Disconnect users" in page) == (200, True)
         assert "Log in" not in page  # this server has no logins
         for name, value in (("Authorization", "Basic eDp5"), ("Authorization", "Bearer wrong")):
             await browser.send(None, origin="", **{name: value})
             assert browser.status in (401, 403)
         _, text = await browser.send(None, origin="", **BEARER)
-        assert "users is disconnected" in text
+        assert (browser.status, "users is disconnected" in text) == (200, True)
     assert not await place.is_connected("ann")
 
 
@@ -352,8 +352,9 @@ async def test_a_user_without_a_token_at_hand_logs_in_for_the_page(logins: tuple
         proven = browser.page, browser.at
         assert "is connected" in await browser.open(await browser.agree(None))
         browser.page, browser.at = proven  # a proof works once
-        url, _ = await browser.send(None)
-        assert (browser.status, url) == (401, None)
+        url, text = await browser.send(None)
+        assert (browser.status, url, "login has expired, or was used" in text) == (401, None, True)
+        assert [len(login.queries[0][name]) for name in ("state", "nonce")] == [48, 43]
         await browser.open(f"{place.url}/disconnect/users")
         await _logged_in(browser, login, "ann")
         _, text = await browser.send(None)

@@ -53,12 +53,16 @@ def test_fields_that_the_input_does_not_declare_stay_texts() -> None:
     assert form_with(True).read(b"y=1&z=1&z=2&%C3%A9=+") == {"y": "1", "z": ["1", "2"], "\u00e9": " "}
 
 
+UTF8 = "expected percent-encoded UTF-8 with at most 1000 fields"
+
+
 @pytest.mark.parametrize(
     ("query", "complaint"),
     [
         *TABLES["wrong queries"],
         ("x=" + "[" * 100_000, 'query parameter "x": expected JSON text'),
-        ("&".join(["y=1"] * 1_001), "query string: expected"),
+        ("&".join(["y=1"] * 1_001), f"query string: {UTF8}, got 1001 fields"),
+        ("&".join(["y=%FF"] * 1_000), f"query string: {UTF8}, got text in another encoding"),
     ],
 )
 def test_a_query_string_that_cannot_be_decoded_is_400(query: str, complaint: str) -> None:
@@ -143,6 +147,11 @@ async def test_a_path_item_says_all_that_its_operation_declares() -> None:
     assert mark == {"id": "a.rich", "type": "query", "version": "2.0.0", "idempotent": True, "tags": ["a", "b"]}
 
 
+async def test_a_document_is_written_with_all_of_its_parts() -> None:
+    specs, written = TABLES["a whole document"]
+    assert await document(RICH, *(OperationSpec(**spec) for spec in specs)) == written
+
+
 async def test_a_path_item_says_nothing_that_its_operation_does_not_declare() -> None:
     plain = OperationSpec(namespace="a", name="plain", output_schema={"type": "string"})
     for anonymous, security in ((True, None), (False, [{"bearer": []}])):
@@ -190,6 +199,18 @@ async def test_an_operation_that_cannot_be_described_is_in_the_document_without_
     assert "shop.add cannot be described: " in caplog.text
     asked = await front_door.asked(app, "GET", "/operations/shop.add", query=b"a=1")
     assert (asked.status, asked.headers["allow"]) == (405, "POST")
+
+
+async def test_a_document_has_the_schemas_that_the_peer_of_an_operation_describes(
+    registry: OperationRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def describe(operation_id: str) -> Any:
+        return RICH if operation_id == "shop.add" else None
+
+    monkeypatch.setattr(registry, "describe", describe)
+    paths = (await front_door.asked(to_openapi(registry), "GET", "/openapi.json")).json()["paths"]
+    assert paths["/operations/a.rich"]["post"]["summary"] == "Rich"
+    assert "/operations/shop.find" in paths
 
 
 async def test_a_document_is_written_once_for_callers_who_see_the_same(

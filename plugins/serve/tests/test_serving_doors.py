@@ -189,6 +189,51 @@ async def test_an_authenticator_that_fails_lets_nobody_in(
     assert b"u:p@x" not in answer.body
     assert "hunter2" not in caplog.text
     assert (answer.headers.get("retry-after") == "5") is (status == 503)
+    assert ("a caller cannot be authenticated: " in caplog.text) is (status == 503)
+
+
+async def test_an_authenticator_sees_the_address_of_its_client(registry: OperationRegistry) -> None:
+    peers: list[str | None] = []
+
+    def authenticate(credentials: Credentials) -> Identity:
+        peers.append(credentials.peer)
+        return Identity("joe")
+
+    app = to_openapi(registry, authenticate=authenticate)
+    async with front_door.client_of(app) as client:
+        assert (await client("GET", "/operations/shop.add?a=1")).status == 200
+    assert (await front_door.asked(app, "GET", "/operations/shop.add", query=b"a=1")).status == 200
+    assert peers == ["127.0.0.1", None]
+
+
+async def test_the_files_of_the_explorer_need_no_token_and_its_data_do(registry: OperationRegistry) -> None:
+    app = to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS))
+    statuses = {
+        path: (await front_door.asked(app, "GET", path)).status for path in TABLES["paths of the explorer"]
+    }
+    assert statuses == TABLES["paths of the explorer"]
+    state = (await front_door.asked(app, "GET", "/explorer/state", authorization=JOE["Authorization"])).json()
+    assert state == {
+        "title": "operad", "guarded": True, "identity": "joe", "manages": False, "adminScope": "operad:admin",
+        "operations": 11,
+    }  # fmt: skip
+
+
+async def test_a_response_that_fails_after_it_began_is_not_completed(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[str] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+        if message["type"] == "http.response.body":
+            raise OSError("broken pipe")
+
+    scope = {"type": "http", "method": "GET", "path": "/health", "headers": [(b"host", b"127.0.0.1")]}
+    with pytest.raises(OSError, match="broken pipe"):
+        await to_openapi(registry)(scope, asyncio.sleep, send)
+    assert sent == ["http.response.start", "http.response.body"]
+    assert "GET '/health' failed" in caplog.text
 
 
 async def test_a_failure_of_the_server_is_in_its_log_alone(

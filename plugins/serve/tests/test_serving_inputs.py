@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from operad import OperationContext, OperationRegistry, OperationSpec, operation
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
+from plugins.serve.tests.front_door import TABLES
 
 
 async def same(input: Any, context: OperationContext) -> Any:
@@ -43,6 +45,28 @@ async def test_an_input_of_another_format_is_422_by_post_and_by_get(call: front_
         "keyword": "format",
     }
     assert good.json() == {"at": "2026-01-31"}
+
+
+@pytest.mark.parametrize(("node", "value", "status"), TABLES["formats"])
+async def test_a_format_is_checked_wherever_it_is_in_a_schema(
+    registry: OperationRegistry, node: Any, value: Any, status: int
+) -> None:
+    schema = {"type": "object", "properties": {"x": node}}
+    registry.register(OperationSpec(namespace="a", name="deep", input_schema=schema), same)
+    body = json.dumps({"x": value}).encode()
+    answer = await front_door.asked(to_openapi(registry), "POST", "/operations/a.deep", body)
+    assert answer.status == status
+    assert status == 200 or len(answer.json()["details"]["errors"]) == min(20, len(value))
+
+
+async def test_an_operation_that_is_registered_again_has_the_form_of_its_new_input(
+    registry: OperationRegistry,
+) -> None:
+    app = to_openapi(registry)
+    for schema, status in ((WHEN, 200), ({"type": "object", "required": ["a"], "properties": {"a": {}}}, 405)):
+        registry.unregister("a.when")
+        registry.register(OperationSpec(namespace="a", name="when", type="query", input_schema=schema), same)
+        assert (await front_door.asked(app, "GET", "/operations/a.when")).status == status
 
 
 async def test_the_document_says_the_formats_that_are_checked_and_no_others(registry: OperationRegistry) -> None:

@@ -633,6 +633,7 @@ async def test_a_provider_is_asked_with_the_configured_parameters(tmp_path: Path
     async with gateway(tmp_path, provider, scopes=["openid", "email"], extra={"prompt": "login"}) as gate:
         await gate.tokens(await gate.client_id())
     (query,) = provider.queries
+    assert [len(query[name]) for name in ("state", "nonce", "code_challenge")] == [43] * 3  # 256 bits
     kept = {"response_type", "client_id", "redirect_uri", "scope", "code_challenge_method", "prompt"}
     assert {name: query[name] for name in kept} == {
         "response_type": "code", "client_id": "gateway", "redirect_uri": f"{gate.url}/oauth/callback",
@@ -836,6 +837,8 @@ async def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         found = served.get(request.path)
         if found is None:
             raise web.HTTPFound("/client")
+        if isinstance(found, int):
+            return web.Response(status=found)
         return web.json_response(found) if isinstance(found, dict) else web.Response(body=found)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -889,6 +892,15 @@ async def test_a_document_is_read_up_to_its_bound(documents: tuple[str, dict[str
     for path, reason in (("more", "it has more than 16384 bytes"), ("gone", "expected HTTP 200, got HTTP 302")):
         with pytest.raises(CallError, match=reason):
             await fetch_document(f"{base}/{path}", is_private=True)
+    for status, hint in (
+        (299, ""),
+        (300, "; redirects are not followed"),
+        (399, "; redirects are not followed"),
+        (400, ""),
+    ):
+        served["/status"] = status
+        with pytest.raises(CallError, match=f"got HTTP {status}{hint}$"):
+            await fetch_document(f"{base}/status", is_private=True)
 
 
 @pytest.mark.parametrize("hosts", [["*"], [], ["other.example"], ["localhost"]])
@@ -935,13 +947,16 @@ async def test_no_secret_is_in_the_store_and_only_its_user_can_read_it(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
-async def test_a_store_that_others_can_read_is_closed_to_them(tmp_path: Path, provider: Provider) -> None:
+async def test_a_store_that_others_can_read_is_closed_to_them(
+    tmp_path: Path, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "oauth.db"
     path.touch()
     path.chmod(0o644)
     async with gateway(tmp_path, provider) as gate:
         await gate.client_id()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert f"{path} was open to other users (mode 644); made it 0600" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -951,6 +966,7 @@ async def test_a_store_that_others_can_read_is_closed_to_them(tmp_path: Path, pr
         ({"url": "https://gateway.example.com/?a=1"}, "without user name, query and fragment"),
         ({"issuer": "http://id.example.com"}, "https"),
         ({"issuer": None}, "expected issuer"),
+        ({"issuer": None, "token_url": "https://a"}, "set issuer, or authorization_url and userinfo_url$"),
     ],
 )
 def test_a_configuration_that_is_not_safe_is_refused(changed: dict[str, Any], message: str) -> None:

@@ -189,6 +189,7 @@ async def test_a_registration_is_answered_with_what_is_kept(server: Server) -> N
     assert plain["client_name"] == "Ab" + "x" * 78
     assert plain["client_secret_expires_at"] == 0
     assert plain["redirect_uris"] == [HOST]
+    assert (len(plain["client_id"]), len(plain["client_secret"])) == (32, 43)  # 128 and 256 bits
     assert plain["response_types"] == ["code"]
     assert plain["grant_types"] == ["authorization_code", "refresh_token"]
     assert plain["token_endpoint_auth_method"] == "client_secret_basic"
@@ -208,14 +209,19 @@ async def test_forms_metadata_and_queries_are_read_up_to_their_bounds(server: Se
         page = await server("GET", "/oauth/authorize?client_id=" + "x" * (count - 10))
         assert (page.status, text in page.body) == (400, True)
     for count, error in ((40, "invalid_client"), (41, "invalid_request")):
-        answer = await server("POST", "/oauth/token", {f"n{number}": "1" for number in range(count)})
-        assert answer.json()["error"] == error
+        fields = {f"n{number}": "1" for number in range(count)}
+        assert (await server("POST", "/oauth/token", fields)).json()["error"] == error
+        answer = await server("POST", "/oauth/token", urlencode({**fields, "n0": b"\xff"}).encode())
+        got = "text in another encoding" if count == 40 else "41 parameters"
+        assert answer.json()["error_description"].endswith(f"percent-encoded UTF-8, got {got}")
     for count, status in ((10, 201), (11, 400)):
         body = json.dumps({"redirect_uris": [f"{HOST}/{number}" for number in range(count)]}).encode()
         assert (await server("POST", "/oauth/register", body)).status == status
 
 
-async def test_a_login_whose_provider_does_not_respond_goes_back_to_the_host(server: Server) -> None:
+async def test_a_login_whose_provider_does_not_respond_goes_back_to_the_host(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     client = await server.register()
     query = urlencode(
         {
@@ -235,13 +241,17 @@ async def test_a_login_whose_provider_does_not_respond_goes_back_to_the_host(ser
     answer = await server("POST", "/oauth/consent", form, cookie=cookie, origin="https://GW.example.com")
     fields = urlencode({"error": "temporarily_unavailable", "iss": URL})
     assert (answer.status, answer.headers["location"]) == (303, f"{HOST}?{fields}")
+    assert "cannot find the login page of the provider: " in caplog.text
     assert (await server("POST", "/oauth/consent", form, cookie="=")).status == 400
 
 
-async def test_a_store_that_cannot_be_used_is_503(server: Server, tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_used_is_503(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "o.db").mkdir()
     answer = await server("POST", "/oauth/register", json.dumps({"redirect_uris": [HOST]}).encode())
     assert (answer.status, answer.json()["code"]) == (503, "UNAVAILABLE")
+    assert "a login cannot be stored or renewed: " in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -388,6 +398,25 @@ async def test_no_document_is_fetched_from_an_address_that_is_not_public(host: s
     with pytest.raises(CallError, match=r"its address is not public|its name cannot be resolved") as caught:
         await fetch_document(f"https://{host}/client", is_private=False)
     assert caught.value.code == "UNAVAILABLE"
+
+
+async def test_a_document_is_fetched_from_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    async def resolve(*place: Any, **_: Any) -> list[Any]:
+        seen.append(place)
+        return [(0, 0, 0, "", ("93.184.215.14", place[1], 0))]
+
+    def connect(address: Any, timeout: float) -> None:
+        seen.append(address)
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    monkeypatch.setattr("socket.create_connection", connect)
+    for port, given in ((443, ""), (8443, ":8443")):
+        with pytest.raises(CallError, match="TimeoutError"):
+            await fetch_document(f"https://host.example{given}/client", is_private=False)
+        assert seen[-2:] == [("host.example", port), ("93.184.215.14", port)]
 
 
 @pytest.mark.parametrize("found", [[], [(0, 0, 0, "", ("odd", 443))], [(0, 0, 0, "", ("10.0.0.1", 443))]])

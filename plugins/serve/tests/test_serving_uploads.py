@@ -116,6 +116,11 @@ async def test_a_form_is_validated_as_any_input(client: front_door.Client) -> No
     ("kind", "body", "complaint"),
     [
         ("multipart/form-data", b"", "expected a boundary"),
+        ('multipart/form-data; boundary=""', b"", "expected a boundary"),
+        (f"multipart/form-data; boundary={'b' * 71}", b"", "expected a boundary"),
+        (f"multipart/form-data; boundary={'b' * 70}", b"", "got the boundary 0 times"),
+        ("multipart/form-data; boundary=b", b"--b\r\n\r\nx\r\n" * 1_000 + b"--b--", "with a name in every part"),
+        ("multipart/form-data; boundary=b", b"--b\r\n\r\nx\r\n" * 1_001 + b"--b--", "at most 1000 parts"),
         ("multipart/form-data; boundary=b", b"nothing", "the boundary with -- after the last one"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\nx\r\n--b--", "Content-Disposition with a name"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\nx\r\n" * 2_000 + b"--b--", "at most 1000 parts"),
@@ -142,6 +147,9 @@ async def test_a_body_that_is_no_form_is_a_problem(
         ({"anyOf": [{"contentEncoding": "base64"}, {"type": "null"}]}, True),
         ({"anyOf": [{"contentEncoding": "base64"}, {"type": "integer"}]}, False),
         ({"type": "array", "items": {"type": "string"}}, False),
+        ({"type": "array", "items": {"anyOf": [{"contentEncoding": "base64"}, {"type": "null"}]}}, False),
+        ({"anyOf": [{"anyOf": [{"anyOf": [{"contentEncoding": "base64"}]}]}]}, True),
+        ({"anyOf": [{"anyOf": [{"anyOf": [{"anyOf": [{"contentEncoding": "base64"}]}]}]}]}, False),
         (True, False),
     ],
 )

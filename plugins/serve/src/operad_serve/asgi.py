@@ -222,7 +222,7 @@ class Exchange:
         every: list[Header] = [*SECURITY, *headers]
         if content_type is not None:
             every.append((b"content-type", content_type.encode("latin-1", "replace")))
-        if status not in (204, 304):
+        if status != 204:
             every.append((b"content-length", str(len(body)).encode()))
         await self.start(status, every)
         if self.method == "HEAD":

@@ -60,7 +60,7 @@ def _parts(body: bytes, content_type: str) -> list[_Part]:
     if not isinstance(boundary, str) or not 0 < len(boundary) <= 70:
         raise _unreadable(f"expected a boundary in Content-Type, got {content_type!r:.100}")
     # A delimiter is a line of its own (RFC 2046, 5.1.1). What is before the first one is ignored.
-    pieces = (b"\r\n" + body).split(b"\r\n--" + boundary.encode("latin-1", "replace"), _MAX_PARTS + 2)[1:]
+    pieces = (b"\r\n" + body).split(b"\r\n--" + boundary.encode("latin-1", "replace"), _MAX_PARTS + 1)[1:]
     if not pieces or not pieces[-1].startswith(b"--"):
         expected = f"expected at most {_MAX_PARTS} parts, and the boundary with -- after the last one"
         raise _unreadable(f"{expected}, got the boundary {len(pieces)} times")

@@ -151,7 +151,7 @@ def field_of(name: str, node: Any, root: Root, required: bool) -> Field:
         # If an item may be null, or its text could mean two values, the parameter needs JSON.
         if items is not None and len(items) == 1 and "null" not in items:
             # An exploded form cannot contain an empty array: without an item the parameter is missing.
-            schema = {**target, "minItems": max(1, target.get("minItems", 0))} if required else node
+            schema = {**target, "minItems": max(1, target.get("minItems", 1))} if required else node
             return Field(name, "array", schema, items, required)
     return Field(name, "json", node, frozenset(), required)
 
@@ -166,9 +166,7 @@ def _scalar(name: str, node: Any, types: frozenset[str], required: bool) -> Fiel
 
 
 def _without_null(node: Json) -> Json:
-    out = dict(node)
-    if out.get("default", 0) is None:
-        del out["default"]
+    out = {keyword: value for keyword, value in node.items() if keyword != "default" or value is not None}
     if isinstance(out.get("type"), list):
         out["type"] = "string"
     for keyword in ("anyOf", "oneOf"):

@@ -101,6 +101,6 @@ def _is_public(address: str) -> bool:
     if ip.version == 6:
         if ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
-        elif ip.sixtofour is not None or ip.teredo is not None or ip in _NAT64:
+        elif ip.sixtofour is not None or ip in _NAT64:
             return False  # it leads to an IPv4 address, which may be private
     return bool(ip.is_global and not ip.is_multicast)

@@ -79,10 +79,10 @@ class OwnTokens:
         """Return the identity of a valid access token, or None. Raises `CallError` if the store cannot be read."""
         token = credentials.bearer
         id = grant_of(token, "at")
-        if token is None or id is None:
+        grant = None if id is None else self._store.grant(id)
+        if token is None or grant is None or not _is_access(grant, digest(token)):
             return None
-        grant = self._store.grant(id)
-        if grant is None or not _is_access(grant, digest(token)) or grant.resource not in self._options.resources:
+        if grant.resource not in self._options.resources:
             return None
         scopes = self._options.scopes_of(grant.user)
         if scopes is None:
