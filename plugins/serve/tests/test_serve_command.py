@@ -166,11 +166,12 @@ class Pigeons:
     ],
 )
 async def test_a_call_server_of_another_plugin_gets_what_was_set_as_plain_values(
-    changes: dict[str, Any], expected: dict[str, Any]
+    changes: dict[str, Any], expected: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pigeons = Pigeons()
     async with door_of(plugins_of(pigeons), transport="pigeon://loft", has_transport=True, **changes).open():
         assert pigeons.options == expected
+    assert capsys.readouterr().err == "serving 0 operations on pigeon://loft\n"
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -195,7 +196,7 @@ async def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) ->
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [([], (7, 5.0, 3.0, 2.0)), (["--max-concurrent", "9", "--lease", "60", "--drain", "0"], (9, 60.0, 0.0, 0.0))],
+    [([], (7, 5.0, 3.0, 2.0)), (["--max-concurrent", "1", "--lease", "0.5", "--drain", "0"], (1, 0.5, 0.0, 0.0))],
 )
 def test_the_bounds_of_calls_are_the_command_lines_else_the_configurations(
     operad: Any, plans: list[Plan], arguments: list[str], expected: tuple[float, ...]
@@ -214,17 +215,28 @@ def test_files_of_the_command_line_start_from_the_current_folder(
     Path("conf/operad.toml").write_text("")
     Path("tokens.json").write_text('{"joe-token-123456": "joe"}')
     words = ("--tokens", "tokens.json", "--http", "127.0.0.1:0", "--token", "ann=ann-token-123456")
-    more = ("--config", "conf/operad.toml", "--access-log", "--strict", "--keep-alive", "7", "--identity", "peer")
+    more = (
+        "--config",
+        "conf/operad.toml",
+        "--access-log",
+        "--strict",
+        "--keep-alive",
+        "0.5",
+        "--identity",
+        "peer",
+    )
     operad(*words, *more)
     operad(*words[2:4], "--openapi", "x.json")
-    plan, single = plans
+    operad(*words[2:4], "--mcp-server", "x")
+    plan, one, other = plans
     options = plan.options
     assert options.tokens_file == str(tmp_path / "tokens.json")
-    assert (options.access_log, options.strict, options.keep_alive) == (True, True, 7.0)
+    assert (options.access_log, options.strict, options.keep_alive) == (True, True, 0.5)
     assert list(options.tokens) == [TokenRecord(token="ann-token-123456", id="ann")]
     assert (plan.http, plan.identity, plan.base_dir.name) == (ANY_PORT, "peer", "conf")
     assert (plan.servers, plan.mask_errors) == ({}, True)
-    assert (single.servers, single.options.tokens_file) == ({"mcp": {"names": "name"}}, None)
+    for single in (one, other):
+        assert (single.servers, single.options.tokens_file) == ({"mcp": {"names": "name"}}, None)
 
 
 @record

@@ -14,8 +14,6 @@ import attrs
 import pytest
 
 import operad_serve
-from operad_auth import TokenRecord
-from operad_serve.oauth.clients import Client
 from operad_serve.oauth.options import OAuthServerOptions
 from operad_testing import PluginConformance
 from plugins.serve.tests.front_door import TABLES
@@ -54,62 +52,45 @@ def test_every_public_name_is_there_and_no_other() -> None:
         _ = operad_serve.other
 
 
-def test_without_options_nothing_is_trusted_and_the_explorer_is_shown() -> None:
-    options = operad_serve.ServeOptions()
-    for made in (operad_serve.ServeOptions, operad_serve.Plan, operad_serve.OpenAPIServerConfig):
-        with pytest.raises(TypeError, match="positional"):  # options are named
-            made(options)
-    for name in ("proxy_headers", "access_log", "strict", "anonymous"):
-        assert getattr(options, name) is False
-    assert options.explorer is True
-    config = operad_serve.OpenAPIServerConfig()
-    assert (config.anonymous, config.expose_upstream) == (False, False)
-    assert (config.explorer, config.mask_errors, config.check_formats) == (True, True, True)
-    plan = operad_serve.Plan(options=options)
-    assert (plan.is_stdio, plan.has_transport, plan.is_quiet, plan.mask_errors) == (False, False, False, True)
-
-
-OPTIONS = (operad_serve.OpenAPIServerConfig, operad_serve.ServeOptions, OAuthServerOptions)
 LOGIN = {
     "url": "https://gw.example.com",
     "issuer": "https://id.example.com",
     "users": {"a": []},
     "client_id": "me",
 }
+OPTIONS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "api.options": (operad_serve.OpenAPIServerConfig, {}),
+    "door.options": (operad_serve.ServeOptions, {}),
+    "door.plan": (operad_serve.Plan, {"options": None, "calls": None}),
+    "oauth.options": (OAuthServerOptions, LOGIN),
+}
+"""The options of each module, and those that have to be given."""
 
 
-def options(kind: Any, **given: Any) -> Any:
-    """Options of a kind, with those that it requires."""
-    return kind(**(LOGIN if kind is OAuthServerOptions else {}), **given)
+@pytest.fixture(params=OPTIONS)
+def module(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
-def test_each_option_has_its_documented_default(kind: Any) -> None:
-    found = {name: value for name, value in attrs.asdict(options(kind)).items() if name not in LOGIN}
-    assert json.loads(json.dumps(found)) == TABLES["defaults"][kind.__name__]
+def test_each_option_is_given_by_its_name_and_has_its_documented_default(module: str) -> None:
+    kind, given = OPTIONS[module]
+    found = {name: value for name, value in attrs.asdict(kind(**given)).items() if name not in given}
+    assert json.loads(json.dumps(found, default=str)) == TABLES["defaults"][module]
+    with pytest.raises(TypeError, match="positional"):
+        kind(*given.values(), 1)
 
 
-@pytest.mark.parametrize(("kind", "names"), list(zip(OPTIONS, TABLES["positive numbers"], strict=True)))
-def test_a_limit_is_positive(kind: Any, names: list[str]) -> None:
-    for name in names:
-        assert getattr(options(kind, **{name: 0.5}), name) == 0.5
+def test_a_limit_is_positive(module: str) -> None:
+    kind, given = OPTIONS[module]
+    for name in TABLES["positive numbers"][module]:
+        assert getattr(kind(**given, **{name: 0.5}), name) == 0.5
         with pytest.raises(ValueError, match=name):
-            options(kind, **{name: -1})
-        if name == "drain_timeout":  # nothing is waited for
-            assert options(kind, **{name: 0}).drain_timeout == 0
-        else:
-            with pytest.raises(ValueError, match=name):
-                options(kind, **{name: 0})
+            kind(**given, **{name: 0})
+    if module == "door.options":
+        assert kind(drain_timeout=0).drain_timeout == 0
 
 
-def test_secrets_of_options_are_not_shown() -> None:
-    login = options(OAuthServerOptions, client_secret="s3cret", private_key="s3cret")
-    token = TokenRecord(token="s3cret-token-123456", id="s3cret-id")
-    for shown in (
-        login,
-        operad_serve.ServeOptions(tokens=[token]),
-        operad_serve.OpenAPIServerConfig(authenticate=token),
-    ):
-        assert "s3cret" not in repr(shown)
-    client = Client(id="x", name="n", redirect_uris=[], secret="s3cret")
-    assert (client.refreshes, "s3cret" in repr(client)) == (True, False)
+def test_secrets_of_options_are_not_shown(module: str) -> None:
+    kind, given = OPTIONS[module]
+    secrets = dict.fromkeys(TABLES["secret options"][module], "s3cret")
+    assert "s3cret" not in repr(kind(**given, **secrets))

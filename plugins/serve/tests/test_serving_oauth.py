@@ -374,11 +374,15 @@ async def test_a_user_who_is_removed_from_the_table_has_no_access(tmp_path: Path
         assert (await gate.refresh(client, tokens["refresh_token"]))[1]["error"] == "invalid_grant"
 
 
-async def test_a_user_who_is_not_in_the_table_gets_no_code(gate: Gateway, browser: Browser) -> None:
+async def test_a_user_who_is_not_in_the_table_gets_no_code(
+    gate: Gateway, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "operad.serve")
     gate.provider.user = {"sub": "eve"}
     answer = await gate.logged_in(browser, await gate.client_id())
     assert answer["error"] == "access_denied"
     assert "code" not in answer
+    assert "does not list the user 'eve'" in caplog.text
 
 
 async def test_every_user_of_the_provider_may_log_in_if_the_table_says_so(
@@ -583,15 +587,20 @@ async def test_an_id_token_without_a_signature_of_the_provider_is_refused(
     assert (await browser.get(await gate.back(browser, await gate.client_id())))[0] == 400
 
 
-async def test_an_error_of_the_provider_ends_the_login(gate: Gateway, browser: Browser) -> None:
+async def test_an_error_of_the_provider_ends_the_login(
+    gate: Gateway, browser: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "operad.serve")
     client = await gate.client_id()
     for error, told in (
         ("access_denied", "access_denied"),
         ("login_required", "access_denied"),
+        ("consent_required", "access_denied"),
         ("x", "server_error"),
     ):
         gate.provider.callback = {"error": error}
         assert (await gate.logged_in(browser, client))["error"] == told
+        assert f"the provider refused a login: {error!r}" in caplog.text
 
 
 async def test_what_the_provider_says_of_a_user_is_checked(tmp_path: Path, provider: Provider) -> None:

@@ -27,6 +27,7 @@ from operad_serve.oauth.store import Grant, Store
 from operad_serve.oauth.tokens import new_grant_id, new_token
 from operad_testing import free_port
 from plugins.serve.tests import front_door
+from plugins.serve.tests.front_door import TABLES
 from plugins.serve.tests.oidc_server import CLIENT
 
 URL = "https://gw.example.com/tools"
@@ -182,6 +183,13 @@ async def test_a_form_of_another_type_is_refused(server: Server) -> None:
         answer = await server("POST", "/oauth/token", {"client_id": "x"}, content_type=kind)
         assert (answer.status, answer.json()["error"]) == (400, "invalid_request")
         assert answer.json()["error_description"] == f"expected a form of {FORM}, got {named}"
+
+
+async def test_a_client_that_is_refused_is_told_why(server: Server) -> None:
+    for metadata, error, text in TABLES["complaints of clients"]:
+        answer = await server("POST", "/oauth/register", json.dumps(metadata).encode())
+        found = answer.json()
+        assert (answer.status, found["error"], found["error_description"]) == (400, error, text)
 
 
 async def test_a_registration_is_answered_with_what_is_kept(server: Server) -> None:
@@ -387,6 +395,20 @@ async def test_documents_are_accepted_from_listed_hosts(
         assert private == []
 
 
+@pytest.mark.parametrize(("document", "text"), TABLES["complaints of documents"])
+async def test_a_document_that_is_refused_is_named_with_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Any, text: str
+) -> None:
+    async def fetch(url: str, *, is_private: bool) -> bytes:
+        return json.dumps(document).encode()
+
+    monkeypatch.setattr(bounds, "fetch_document", fetch)
+    made = Clients(options(tmp_path), Store(options(tmp_path), tmp_path))
+    with pytest.raises(RefusedClient) as caught:
+        await made.for_login("https://a.example/c")
+    assert str(caught.value) == f"the client's document: {text}"
+
+
 @pytest.mark.parametrize(
     "host",
     [
@@ -413,6 +435,7 @@ async def test_a_document_is_fetched_from_the_address_that_was_checked(monkeypat
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setattr("ssl.create_default_context", lambda: None)  # reading all authorities takes long
     for port, given in ((443, ""), (8443, ":8443")):
         with pytest.raises(CallError, match="TimeoutError"):
             await fetch_document(f"https://host.example{given}/client", is_private=False)

@@ -74,6 +74,40 @@ async def test_a_client_that_leaves_cancels_the_call(
     assert [record.getMessage() for record in caplog.records] == []
 
 
+async def test_a_client_that_leaves_after_its_call_cancels_nothing_and_the_next_one_is_noticed(
+    registry: OperationRegistry, slow: Events
+) -> None:
+    app, left, sent = to_openapi(registry), asyncio.Event(), list[Any]()
+    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"127.0.0.1")], "server": ("127.0.0.1", 80)}
+
+    async def ask(path: str) -> None:
+        messages = [{"type": "http.request"}, {"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> Any:
+            if not messages:
+                await left.wait()
+            return messages.pop() if messages else {"type": "http.disconnect"}
+
+        await app({**scope, "path": f"/operations/{path}"}, receive, save)
+
+    async def save(message: Any) -> None:
+        sent.append(message)
+
+    await ask("shop.count")
+    last = sent[-1]
+    assert last["more_body"] is False
+    left.set()
+    await asyncio.sleep(0.1)  # the timer of the server has stopped
+    left.clear()
+    asking = asyncio.create_task(ask("x.slow"))
+    await slow["started"].wait()
+    left.set()
+    async with asyncio.timeout(5):
+        await asking
+    assert slow["cancelled"].is_set()
+    assert sent[-1] is last  # no response
+
+
 async def test_a_client_that_leaves_is_noticed_in_the_second_event_loop_as_well(
     registry: OperationRegistry, slow: Events
 ) -> None:
