@@ -9,7 +9,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,13 @@ class Pigeons:
     @hookimpl
     def operad_call_server(self, transport: object, options: dict[str, Any]) -> Any:
         self.options = options
-        return contextlib.nullcontext()
+        return self.serving()
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        self.is_serving = True
+        yield
+        self.is_serving = False
 
 
 @pytest.mark.parametrize(
@@ -170,7 +176,8 @@ async def test_a_call_server_of_another_plugin_gets_what_was_set_as_plain_values
 ) -> None:
     pigeons = Pigeons()
     async with door_of(plugins_of(pigeons), transport="pigeon://loft", has_transport=True, **changes).open():
-        assert pigeons.options == expected
+        assert (pigeons.options, pigeons.is_serving) == (expected, True)
+    assert not pigeons.is_serving
     assert capsys.readouterr().err == "serving 0 operations on pigeon://loft\n"
 
 
@@ -323,8 +330,11 @@ async def test_a_signal_ends_mcp_on_standard_streams() -> None:
     ("tokens", "anonymous", "explorer"), [(False, False, True), (True, False, False), (True, True, True)]
 )
 async def test_the_greeting_names_each_address_and_what_requires_credentials(
-    registry: OperationRegistry, capsys: pytest.CaptureFixture[str], tokens: bool, anonymous: bool, explorer: bool
-) -> None:
+    registry: OperationRegistry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    tokens: bool, anonymous: bool, explorer: bool,
+) -> None:  # fmt: skip
+    told: list[str] = []
+    monkeypatch.setattr(front_door, "tell_manager", told.append)
     records = [TokenRecord(token="joe-token-123456", id="joe")] if tokens else []
     options = ServeOptions(tokens=records, anonymous=anonymous, explorer=explorer)
     stop = {"on_ready": lambda: signal.raise_signal(signal.SIGTERM)}
@@ -333,6 +343,7 @@ async def test_the_greeting_names_each_address_and_what_requires_credentials(
     for spec in registry.specs():
         made.register(spec, echo)
     assert await front_door.serve(made, plan, nothing) == 0
+    assert told == ["READY=1", "STOPPING=1"]
     lines = capsys.readouterr().err.splitlines()
     base = re.match(r"serving 12 operations on (http://127.0.0.1:\d+); press Ctrl-C to stop", lines[0])
     assert base is not None

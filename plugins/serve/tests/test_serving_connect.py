@@ -222,7 +222,9 @@ async def test_an_authenticated_browser_gets_its_own_link_and_is_named_on_the_pa
         assert (browser.status, "made for another user" in foreign) == (400, True)
         await browser.open(f"{place.url}/connect/users")
         assert "users is connected" in await browser.open(await browser.agree(None))
-        assert browser.status == 200
+        assert (browser.status, browser.headers["set-cookie"].split("; ")[::2]) == (
+            200, ["operad-connect-users=", "Max-Age=0", "SameSite=Lax"],
+        )  # fmt: skip
     assert await place.is_connected("ann")
 
 

@@ -124,29 +124,6 @@ async def document(*specs: OperationSpec, **options: Any) -> Any:
         return (await front_door.asked(to_openapi(registry, **config), "GET", "/openapi.json", **headers)).json()
 
 
-async def test_a_path_item_says_all_that_its_operation_declares() -> None:
-    item = (await document(RICH))["paths"]["/operations/a.rich"]
-    for method in item.values():
-        described = {key: method[key] for key in ("tags", "summary", "description", "deprecated", "security")}
-        assert described == {
-            "tags": ["a", "b"], "summary": "Rich", "description": "Long.", "deprecated": True,
-            "security": [{"bearer": []}],
-        }  # fmt: skip
-        responses = method["responses"]
-        assert sorted(responses) == ["200", "400", "410", "4XX", "599", "5XX"]
-        assert responses["410"]["description"] == "It is gone.; MOVED"
-        assert responses["200"]["content"] == {"application/json": {"schema": {}}, "*/*": {}}
-    assert item["post"]["requestBody"]["required"] is False
-    mark = item["post"]["x-operad"]
-    assert mark["accessControl"]["requiredScopes"] == ["x"]
-    assert mark["errors"][0] == {
-        "code": "GONE", "description": "It is gone.", "schema": {"type": "object"}, "httpStatus": 410,
-    }  # fmt: skip
-    assert mark["errors"][-1] == {"code": "PLAIN", "description": "Without a status."}
-    del mark["accessControl"], mark["errors"]
-    assert mark == {"id": "a.rich", "type": "query", "version": "2.0.0", "idempotent": True, "tags": ["a", "b"]}
-
-
 async def test_a_document_is_written_with_all_of_its_parts() -> None:
     specs, written = TABLES["a whole document"]
     assert await document(RICH, *(OperationSpec(**spec) for spec in specs)) == written
@@ -211,6 +188,9 @@ async def test_a_document_has_the_schemas_that_the_peer_of_an_operation_describe
     paths = (await front_door.asked(to_openapi(registry), "GET", "/openapi.json")).json()["paths"]
     assert paths["/operations/a.rich"]["post"]["summary"] == "Rich"
     assert "/operations/shop.find" in paths
+    for path, query, status in (("shop.add", b"a=1", 405), ("shop.find", b"names=a", 200)):
+        answer = await front_door.asked(to_openapi(registry), "GET", f"/operations/{path}", query=query)
+        assert answer.status == status  # the described input of the first one is no query string
 
 
 async def test_a_document_is_written_once_for_callers_who_see_the_same(
