@@ -8,7 +8,7 @@ from aiohttp import web
 
 from operad import CallError, ErrorCode, Identity, OperationContext
 from operad_openapi import HTTPRequest, http_envelope
-from plugins.openapi.tests.data import NOWHERE
+from plugins.openapi.tests.data import NOWHERE, TABLES
 from plugins.openapi.tests.handlers import redirect
 from plugins.openapi.tests.making import EVENTS_OK, body, parameter, path_parameter
 
@@ -170,13 +170,17 @@ async def test_links_lead_from_a_response_to_the_next_call(load, api, registry):
             return web.json_response(data, headers={"X-Id": "7"})
         return await echo(request)
 
-    await load(handler, repository(), namespace="hub")
+    paths, cases = repository(), TABLES["links of a response"]
+    paths["get /repos/{name}"]["responses"]["200"]["links"] |= {name: link for name, (link, _) in cases.items()}
+    await load(handler, paths, namespace="hub")
     envelope = await registry.execute("hub.getRepo", {"name": "tea"})
+    made_ones = {name: case for name, case in cases.items() if case[1]}
     assert envelope.meta.links == {
         "owner": {"operation": "hub.getUser", "input": {"name": "ann"}},
         "next": {"operation": "hub.getRepo", "input": {"name": "tea", "page": 2}},
         "star": {"operation": "hub.star", "input": {"X-Note": "from GET 7", "repository": "tea"}},
         "tag": {"operation": "hub.tag", "input": {"body": ["hot"]}},
+        **{name: {"operation": operation, "input": input} for name, (_, (operation, input)) in made_ones.items()},
     }
     owner = envelope.meta.links["owner"]
     assert (await registry.execute(owner["operation"], owner["input"])).data["path"] == "/users/ann"

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins
-from operad_auth import TokenStore
+from operad_auth import CredentialProvider, TokenStore
 from operad_openapi import HTTPAuth
 from plugins.openapi.tests.data import GET, NOWHERE, TABLES, configured
 from plugins.openapi.tests.handlers import redirect, replying, result_of
@@ -24,6 +24,8 @@ SCHEMES = {
     "cookie": {"type": "apiKey", "in": "cookie", "name": "sid"},
     "oauth": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "/token", "scopes": {}}}},
     "oidc": {"type": "openIdConnect", "openIdConnectUrl": "https://id.example.test"},
+    "hoba": {"type": "http", "scheme": "hoba"},
+    "lost": {"$ref": "#/nowhere"},
 }
 BEARER = {"type": "bearer", "token": "t0ken"}
 KEY = {"type": "apiKey", "token": "k3y"}
@@ -33,7 +35,7 @@ KEY_IN_QUERY = {"k": {"type": "apiKey", "in": "query", "name": "key"}}
 
 
 async def echo(request):
-    seen = {name: request.headers.get(name) for name in ("Authorization", "X-Key", "Cookie")}
+    seen = {name: request.headers.get(name) for name in ("Authorization", "X-Key", "X-API-Key", "Cookie")}
     return web.json_response({**seen, "query": request.rel_url.raw_query_string})
 
 
@@ -115,6 +117,47 @@ async def test_a_caller_can_have_a_credential_of_its_own(serve, operations, api)
     ):
         data = (await found["x"].handler({}, context)).data
         assert (data["Authorization"], data["X-Key"]) == expected
+
+
+def unless_old(request):
+    """Rejects one credential."""
+    shown = request.headers.get("Authorization")
+    return web.json_response(shown, status=401 if shown == "Bearer old" else 200)
+
+
+def provider(*tokens, refused=True):
+    """Gives these tokens in turn; of the first one it may say that it has another one."""
+    left, asked = list(tokens), []
+
+    async def get(context, origin):
+        asked.append((context.identity and context.identity.id, origin))
+        return {"type": "bearer", **left.pop(0)}
+
+    return CredentialProvider("p", get, refused=lambda context, table: refused and table["token"] == "old"), asked
+
+
+@pytest.mark.parametrize("context", [None, OperationContext(identity=Identity("ada"))])
+async def test_a_provider_gives_the_credential_of_the_caller_and_another_one_after_a_401(
+    serve, operations, api, context
+):
+    base, (caller, asked) = await serve(unless_old), provider({"token": "old"}, {"token": "new"})
+    found = operations(api(GET), base, caller=caller)
+    assert (await found["x"].handler({}, context)).data == "Bearer new"
+    assert asked == [(context and "ada", base)] * 2
+
+
+@pytest.mark.parametrize(("second", "asked_for"), [({"token": "new"}, 1), ({"token": "old"}, 2)])
+async def test_a_credential_that_is_refused_again_is_an_error(fails, second, asked_for):
+    caller, asked = provider({"token": "old"}, second, refused=asked_for == 2)
+    assert "401" in (await fails(unless_old, caller=caller)).message
+    assert len(asked) == asked_for
+
+
+@pytest.mark.parametrize("table", [{}, {"token": ""}, {"nonsense": 1}, {"type": "caller", "provider": "p"}])
+async def test_a_provider_that_gives_no_credential_is_an_error_without_its_values(fails, requests, table):
+    error = await fails(echo, caller=provider(table)[0])
+    assert error.message.startswith("the provider of the caller's credential: expected a table")
+    assert not requests
 
 
 # --- OAuth 2 client credentials ----------------------------------------------------------------------
@@ -242,6 +285,24 @@ async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, s
     with pytest.raises(CallError, match="the login has expired") as caught:
         await found["x"].handler({}, None)
     assert "dead" not in str(caught.value) + repr(config(auth={**auth, "refresh_token": "dead"}))
+
+
+@pytest.mark.parametrize("flows", [{}, {"clientCredentials": 5}, {"clientCredentials": {"tokenUrl": "http://["}}])
+async def test_a_token_url_of_the_configuration_needs_none_of_the_document(serve, call, secured, flows):
+    base, schemes = await serve(issuing()), {"oauth": {"type": "oauth2", "flows": flows}}
+    auth = {**OAUTH, "token_url": f"{base}/token", "grant": "client_credentials"}
+    assert (await call(base, secured(schemes=schemes), auth=auth)).data["Authorization"] == "Bearer t"
+
+
+async def test_the_login_of_openid_connect_is_found_by_its_url(call, secured):
+    async def handler(request):
+        issuer = str(request.url.origin())
+        if request.path.startswith("/.well-known/"):
+            return web.json_response({"issuer": issuer, "token_endpoint": f"{issuer}/token"})
+        return await issuing()(request)
+
+    schemes = {"oidc": {"type": "openIdConnect", "openIdConnectUrl": "/.well-known/openid-configuration"}}
+    assert (await call(handler, secured([{"oidc": []}], schemes), auth=OAUTH)).data["Authorization"] == "Bearer t"
 
 
 async def test_a_client_can_prove_itself_by_its_key(serve, call, secured):

@@ -114,6 +114,24 @@ async def test_an_operation_that_answers_both_ways_has_a_twin(serve, operations,
 
 
 @pytest.mark.parametrize(
+    ("input", "sent"),
+    [({"body": {"q": "a"}}, {"q": "a", "stream": True}), ({}, {"stream": True}), ({"body": [1]}, [1])],
+)
+async def test_a_twin_asks_for_a_stream_in_a_body_that_is_one_key(serve, operations, api, input, sent):
+    got = []
+
+    async def handler(request):
+        got.append(await request.json())
+        return await send(request, b"data: 1\n\n")
+
+    both = {"200": {"description": "", "content": {JSON: {"schema": {}}, **EVENTS}}}
+    operation = {"operationId": "ask", **body({"anyOf": [{}], "properties": {"stream": {}}}), "responses": both}
+    found = operations(api({"post /x": operation}), await serve(handler))
+    assert [e.data async for e in found["ask_stream"].handler(input, None)] == [1]
+    assert got == [sent]
+
+
+@pytest.mark.parametrize(
     ("status", "body", "message"),
     [
         (200, {}, "expected a stream"),
