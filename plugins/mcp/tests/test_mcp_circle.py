@@ -371,6 +371,8 @@ async def test_a_served_registry_is_named_and_described_by_its_sources() -> None
         *named, instructions = await described()
         assert named == ["operad", "Far away, Pets"]
         assert instructions.startswith("Far away: Ask politely.\n\nPets: A shop")
+        await registry.load("mcp", namespace="wide", server=tools_of("wide", title="x" * 300))
+        assert (await described())[1] == f"Far away, Pets, {'x' * 184}"
         chosen = {"name": "mine", "title": "Mine", "instructions": "Use it."}
         assert await described(**chosen) == tuple(chosen.values())
 

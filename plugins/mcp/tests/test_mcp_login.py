@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import httpx2
 import pytest
+from mcp.client.auth import AuthorizationCodeResult
 from mcp.server.auth import provider
 from mcp.server.auth.provider import AccessToken, AuthorizationCode, RefreshToken
 from mcp.server.auth.settings import AuthSettings
@@ -33,10 +34,12 @@ from starlette.routing import Route
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_auth import TokenStore
 from operad_mcp import MCPAuth, MCPClientConfig
-from operad_mcp.auth.oauth import KeptAuth, http_auth
+from operad_mcp.auth.oauth import KeptAuth, client_of, http_auth
 from operad_mcp.client.login import MCPLogin
 from operad_testing import free_port
 from plugins.mcp.tests.peers import Patch, listening, loaded, table
+
+URL = "http://127.0.0.1:9/mcp"
 
 
 class Accounts(provider.OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -179,7 +182,7 @@ async def test_a_login_outlives_the_process_its_token_is_renewed_and_a_logout_en
         assert accounts.seen == {"register": 1, "authorize": 1, "refresh": 1}
         assert json.loads(store.path.read_text())["entries"]
         entry = await configuration(path).source_login("g", None)
-        assert "revoked" in await entry.logout()
+        assert await entry.logout() == "the token is deleted here, and revoked"
         assert accounts.seen["revoke"] == 1
         with pytest.raises(SourceError, match="operad login g"):
             await call(path)
@@ -403,3 +406,73 @@ async def test_tokens_of_an_own_store_are_of_its_client_and_renewed_before_their
 
 def test_failed_logins_print_nothing_without_logging() -> None:
     assert any(isinstance(each, logging.NullHandler) for each in logging.getLogger("mcp").handlers)
+
+
+@table("oauth_clients")
+def test_an_oauth_client_is_as_configured_and_the_server_chooses_what_is_not(
+    given: Any, method: str | None, registered: str | None
+) -> None:
+    auth = MCPAuth(type="oauth", scope="a b", issuer="https://as.example/", client_name="me", **given)
+    made: Any = http_auth(MCPClientConfig(url=URL, auth=auth), "s")
+    metadata, client = made.kept.context.client_metadata, client_of(auth)
+    assert (metadata.client_name, metadata.scope, metadata.token_endpoint_auth_method) == ("me", "a b", registered)
+    assert (client and (client.token_endpoint_auth_method, client.scope)) == (method and (method, "a b"))
+
+
+async def test_client_credentials_are_a_secret_or_a_signed_token_and_are_kept_in_memory() -> None:
+    own: Any = object()
+    options: Any = {"type": "client_credentials", "client_id": "i", "issuer": "https://as.invalid", "scope": "x"}
+    post: Any = {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"}
+    for given, expected in (({"private_key": "k"}, "private_key_jwt"), (post, "client_secret_post")):
+        made: Any = http_auth(MCPClientConfig(url=URL, auth=MCPAuth(**options, **given, store=own)), "s")
+        assert made.context.storage is own
+        assert made.context.client_metadata.token_endpoint_auth_method == expected
+    made = http_auth(MCPClientConfig(url=URL, auth=MCPAuth(**options, client_secret="s")), "s")
+    assert made.context.client_metadata.token_endpoint_auth_method == "client_secret_basic"
+    store = made.context.storage
+    assert (await store.get_tokens(), await store.get_client_info()) == (None, None)
+    await store.set_tokens(own)
+    await store.set_client_info(options)
+    assert (await store.get_tokens(), await store.get_client_info()) == (own, options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (["c"], ("c", None, None)), (["c", "s"], ("c", "s", None)), (["c", "s", "i"], ("c", "s", "i")),
+        (AuthorizationCodeResult(code="c", state="s", iss="i"), ("c", "s", "i")), (None, None),
+    ],
+)  # fmt: skip
+async def test_the_answer_of_a_callback_may_be_short_and_the_callback_is_required(
+    answer: Any, expected: Any
+) -> None:
+    async def callback(*_: Any) -> Any:
+        return answer
+
+    auth = MCPAuth(type="oauth", redirect_handler=callback, callback_handler=answer and callback)
+    made: Any = http_auth(MCPClientConfig(url=URL, auth=auth), "s")
+    if answer is None:
+        with pytest.raises(ConfigError, match="expected callback_handler with redirect_handler"):
+            await made.kept.context.callback_handler()
+    else:
+        found = await made.kept.context.callback_handler()
+        assert (found.code, found.state, found.iss) == expected
+
+
+@table("revocations")
+async def test_a_logout_revokes_the_token_as_the_client_that_got_it(
+    home: Path, record: Any, status: int, header: str | None, form: str
+) -> None:
+    asked: list[tuple[str | None, str]] = []
+
+    async def revoke(request: Request) -> Response:
+        asked.append((request.headers.get("authorization"), (await request.body()).decode()))
+        return Response(status_code=status)
+
+    async with listening(Starlette(routes=[Route("/r", revoke, methods=["POST"])])) as base:
+        auth = MCPAuth(type="oauth", store=(store := TokenStore()))
+        kept = KeptAuth(URL, auth, None, None, "s").kept
+        await store.set(kept.key, {**record, "server": {"revocation_endpoint": f"{base}/r"}})
+        said = await MCPLogin("s", MCPClientConfig(url=URL, auth=auth)).logout()
+    assert said.endswith("deleted here, and revoked" if status == 200 else "was not revoked at the server")
+    assert asked == [(header, form)]

@@ -640,10 +640,62 @@ async def test_search_shows_and_calls_nothing_that_the_caller_may_not_call() -> 
         for tool, code, *inputs in (
             ("describe", "OPERATION_NOT_FOUND", {"id": "m.guarded"}, {"id": "m.nothing"}),
             ("call", "ACCESS_DENIED", {"id": "m.guarded"}),
-            ("search", "VALIDATION_ERROR", {}, {"query": 7}, {"query": "x", "limit": 0}),
+            (
+                "search",
+                "VALIDATION_ERROR",
+                {},
+                {"query": 7},
+                {"query": "x", "limit": 0},
+                {"query": "x", "limit": 51},
+            ),
         ):
             for given in inputs:
                 assert error_of(await session.call_tool(tool, given))["code"] == code
+
+
+async def test_a_search_finds_ten_operations_and_looks_further_than_those_that_the_caller_may_not_see() -> None:
+    made = OperationRegistry()
+    for number in range(60):
+        guard = operad.AccessControl(required_scopes=("write",)) if number < 45 else None
+        raw(made, f"n{number:02}", number, description="One and the same.", access_control=guard)
+    raw(made, "x" * 30, 1)
+    async with client(to_mcp(made, tools="search")) as session:
+        for given, count in (({}, 10), ({"limit": 1}, 1), ({"limit": 50}, 15)):
+            found = await session.call_tool("search", {"query": "one and the same", **given})
+            assert len(found.structured_content["operations"]) == count
+        for more, hint in ((8, "did you mean"), (9, "use search")):
+            answer = await session.call_tool("describe", {"id": "m." + "x" * (30 + more)})
+            assert hint in answer.content[0].text
+
+
+async def test_a_page_of_large_tools_ends_early_and_the_next_one_goes_on() -> None:
+    made = OperationRegistry()
+    for name in ("a", "b", "c", "d", "e"):
+        raw(made, name, 1, description="x" * 49_030)
+    async with client(made) as session:
+        cursor, pages = None, []
+        for _ in range(3):
+            page = await session.list_tools(cursor=cursor)
+            pages.append([tool.name for tool in page.tools])
+            cursor = page.next_cursor
+    assert (pages, cursor) == ([["m_a", "m_b"], ["m_c", "m_d"], ["m_e"]], None)
+
+
+async def test_with_code_the_tools_are_those_of_code_mode_and_without_them_a_warning_says_what_is_missing(
+    caplog: Log,
+) -> None:
+    pytest.importorskip("operad_code")
+    made = OperationRegistry(operad.load_plugins(only=["mcp", "code"]))
+    made.register(add)
+    async with client(to_mcp(made, tools="code")) as session:
+        assert await tools_of(session) == {}
+        assert 'needs a source of type "code"' in caplog.text
+        raw(made, "run", 1, metadata={"operad.code": {}})
+        assert list(await tools_of(session)) == ["m_run"]
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await session.call_tool("m_add", {"a": 1, "b": 2})
+    with pytest.raises(operad.PluginError, match="code"):
+        client(to_mcp(plain(), tools="code"))
 
 
 async def test_above_a_hundred_operations_search_is_what_clients_see() -> None:
@@ -789,6 +841,7 @@ async def test_logs_reach_a_client_that_wants_them(mode: str) -> None:
 
     async def talk(input: Any, context: OperationContext) -> Any:
         await context.log("debug", "quiet")
+        await context.log("warning", "just loud enough")
         await context.log("error", {"a": 1}, "me")
 
     async with client(registry(talk=talk), mode, logging_callback=log) as session:
@@ -797,7 +850,7 @@ async def test_logs_reach_a_client_that_wants_them(mode: str) -> None:
             await session.session.send_request(level, types.EmptyResult)
             await session.call_tool("m_talk", {})
             await asyncio.sleep(0)
-            assert heard == [("error", {"a": 1}, "me")]
+            assert heard == [("warning", "just loud enough", None), ("error", {"a": 1}, "me")]
         else:
             await session.call_tool("m_talk", {})
             assert heard == []

@@ -64,7 +64,7 @@ class Tasks:
         known = given if given is not None else self._handles.find(params, context, name)
         if known is not None:
             live = await (await self._maker.connection_of(context)).open()
-            task: Json = {"taskId": known, "status": "working", "pollInterval": 0, "pollIntervalMs": 0}
+            task: Json = {"taskId": known, "status": "working", "pollIntervalMs": 0}
             return await self._followed(task, live, context, name)
         wanted = support == "required" or (support == "optional" and keyed)
         if wanted and not (await (await self._maker.connection_of(context)).open()).modern:
