@@ -38,14 +38,29 @@ COLLECTED = ["core", "schema"]
 COLLECTED += [f"plugins/{name}" for name in ("auth", "calls", "cli", "opentelemetry", "scanner")]
 """What the collector of traces observes: the command as it is installed, with OpenTelemetry's agent."""
 COVERAGE = {
+    "core": 98,
     "schema": 98,
+    "plugins/auth": 70,
+    "plugins/calls": 98,
+    "plugins/cli": 88,
+    "plugins/code": 91,
     "plugins/llm": 93,
+    "plugins/mcp": 94,
+    "plugins/nats": 92,
+    "plugins/openapi": 92,
     "plugins/opentelemetry": 87,
+    "plugins/redis": 90,
     "plugins/rules": 93,
     "plugins/scanner": 94,
     "plugins/search": 98,
+    "plugins/serve": 96,
+    "plugins/testing": 53,
+    "plugins/websocket": 93,
 }
-"""The share of lines and branches that the tests of a distribution reach at least, in percent."""
+"""The share of lines and branches that the tests of a distribution reach at least, in percent.
+
+Other distributions use much of operad_auth and operad_testing, and their tests reach that.
+"""
 SECONDS = 30
 """How long the quick tests of one file may take."""
 SUITE = "jsonschema==4.26.0"
