@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import re
 import signal
 import sys
@@ -31,7 +32,7 @@ from operad_auth import TokenRecord
 from operad_calls import CallSettings
 from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.asgi import ADMISSION, Exchange, Gate
-from operad_serve.door import front_door
+from operad_serve.door import front_door, messages
 from operad_serve.door.composition import Composition, Mounted
 from operad_serve.door.options import open_operations, problems
 from operad_serve.door.plan import plan_of
@@ -244,6 +245,23 @@ def test_files_of_the_command_line_start_from_the_current_folder(
     assert (plan.servers, plan.mask_errors) == ({}, True)
     for single in (one, other):
         assert (single.servers, single.options.tokens_file) == ({"mcp": {"names": "name"}}, None)
+
+
+def test_messages_are_records_if_the_log_is_written_as_json(
+    operad: Any, plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(messages, "_in_log", False)
+    caplog.set_level(logging.WARNING, "operad.serve")
+    caplog.handler.setLevel(logging.NOTSET)
+    handler = logging.StreamHandler()
+    logging.getLogger().addHandler(handler)
+    for formatter, in_log in ((None, False), (pytest.importorskip("operad_cli.output.logs").JSONLines(), True)):
+        handler.setFormatter(formatter)
+        operad("--http", "127.0.0.1:0")
+        messages.report("  draining\x00")
+        assert (capsys.readouterr().err == "  draining\\x00\n") is not in_log
+        assert ([record.getMessage() for record in caplog.records] == ["draining\\x00"]) is in_log
 
 
 @record

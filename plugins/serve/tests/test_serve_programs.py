@@ -106,8 +106,10 @@ def test_a_program_is_served_by_its_registry_or_else_by_its_functions(
 @pytest.mark.parametrize(
     ("target", "complaint"),
     [
-        ("missing.py", "file not found: missing.py"),
-        ("missing_module:registry", 'module "missing_module" cannot be imported'),
+        ("missing.py", "file not found: missing.py; expected app.py, app.py:name"),
+        ("missing_module:registry", 'module "missing_module" cannot be imported: .*; expected app.py'),
+        ("missing_module.sub", 'module "missing_module.sub" cannot be imported: .*; expected app.py'),
+        ("broken@", "ZeroDivisionError: division by zero$"),
         ("two@.py", "has 2 registries; choose one: two@.py:registry or two@.py:other"),
         ("one@.py:nothing", 'expected a registry called "nothing"'),
         ("one@.py:add", "expected an OperationRegistry, got Operation"),

@@ -135,6 +135,7 @@ def basic(*parts: str) -> str:
     ("form", "header", "status", "error", "text"),
     [
         (b"a=1&a=2", None, 400, "invalid_request", "expected each parameter once, got 2 parameters with 1 names"),
+        (b"a=1&a=", None, 400, "invalid_request", "expected each parameter once, got 2 parameters with 1 names"),
         (b"a=%FF", None, 400, "invalid_request", "expected at most 40 parameters"),
         ({}, None, 401, "invalid_client", "expected client_id in the form, or HTTP Basic, got neither"),
         ({"client_id": "x"}, None, 401, "invalid_client", "not registered here"),
@@ -442,12 +443,14 @@ async def test_a_document_is_fetched_from_the_address_that_was_checked(monkeypat
         assert seen[-2:] == [("host.example", port), ("93.184.215.14", port)]
 
 
-@pytest.mark.parametrize("found", [[], [(0, 0, 0, "", ("odd", 443))], [(0, 0, 0, "", ("10.0.0.1", 443))]])
-async def test_a_document_of_a_host_whose_address_cannot_be_checked_is_refused(
-    found: list[Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "found", ["", "odd", "10.0.0.1", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2002:7f00:1::1", "64:ff9b::7f00:1"]
+)
+async def test_a_document_of_a_host_whose_address_is_not_public_is_refused(
+    found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def resolve(*_: Any, **__: Any) -> list[Any]:
-        return found
+        return [(0, 0, 0, "", (found, 443))] if found else []
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     with pytest.raises(CallError, match="its address is not public"):
