@@ -25,6 +25,7 @@ def test_type_idempotence_and_errors_are_those_of_the_mark(mark, expected):
     (found,) = made(served({"id": "s.t", **mark}))
     spec = found.spec
     errors = [[error.code, error.http_status, error.description] for error in spec.error_schemas]
+    assert spec.metadata["method"] == "POST"
     assert [spec.name, str(spec.type), spec.idempotent, errors] == ["s.t", *expected]
 
 

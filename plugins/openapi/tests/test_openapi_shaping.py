@@ -69,6 +69,14 @@ def test_an_overlay_renames_removes_and_adds(api):
     assert json.dumps(document) == before
 
 
+@pytest.mark.parametrize(("actions", "expected"), TABLES["changes of an overlay"])
+def test_an_overlay_merges_objects_and_appends_to_lists(api, actions, expected):
+    document = api({}, info={"title": "t", "version": "1", "x": {"a": 1}, "list": [1]})
+    found = made(document, overlays=[{**OVERLAY, "actions": actions}])
+    assert {name: found.info.get(name) for name in expected} == expected
+    assert found.diagnostics == []
+
+
 async def test_overlays_are_read_from_files_and_apply_before_references_are_followed(api, tmp_path):
     configured(tmp_path, overlaid(api), 'overlays = ["mend.yaml"]', f'base_url = "{NOWHERE}"')
     (tmp_path / "schema.json").write_text(json.dumps({"type": "integer"}))

@@ -47,6 +47,15 @@ def test_the_schema_of_an_output_is_that_of_the_responses(api, case):
     assert found.spec.output_schema.raw == expected
 
 
+@cases("documents")
+def test_a_document_becomes_operations_and_diagnostics(api, case):
+    paths, options, names, reasons, *more = case
+    found = made({**api({}, **dict(*more)), "paths": paths}, **options)
+    assert [one.spec.name for one in found] == names
+    assert [str(one) for one in found.diagnostics if not any(fnmatchcase(str(one), r) for r in reasons)] == []
+    assert len(found.diagnostics) == len(reasons)
+
+
 @pytest.mark.parametrize(
     ("version", "case"),
     [(version, case) for name, version in (("links to a page", "3.1.0"), ("links to a page in 2.0", "2.0"))
