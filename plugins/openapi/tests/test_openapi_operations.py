@@ -13,6 +13,7 @@ from operad import CallError, OperationRegistry, load_plugins
 from operad.errors import ConfigError, SourceError
 from operad_openapi import from_openapi_file, from_openapi_url
 from operad_openapi._request.text import SerializationError
+from operad_schema import Limits
 from plugins.openapi.tests.data import DOCUMENTS, FORM, GET, JSON, NOWHERE, TABLES, TEXT, configured
 from plugins.openapi.tests.handlers import echo, replying, result_of
 from plugins.openapi.tests.making import answers, body, config, fields, made, parameter, path_parameter, read
@@ -227,6 +228,42 @@ def test_errors_are_declared_with_their_status(operations):
     assert broken.http_status is None
     assert (rest.http_status, rest.description) == (None, "HTTP default: else")
     assert rest.schema.raw["properties"] == {"statusCode": {"type": "integer"}}
+
+
+def test_responses_of_the_same_reference_and_status_share_an_error(operations):
+    document = copy.deepcopy(DOCUMENTS["errors"])
+    again = document["paths"]["/x"]["get"]["responses"]
+    document["paths"]["/y"] = {"get": {"responses": {"404": again["404"], "403": again["404"]}}}
+    found = operations(document)
+    first, (same, other) = found["get_x"].spec.error_schemas[0], found["get_y"].spec.error_schemas
+    assert (same is first, other is first, other.http_status) == (True, False, 403)
+
+
+def test_what_is_no_input_is_left_as_it_is(api):
+    (operation,) = found = made(api({"post /x": UPLOAD}))
+    for value in (5, None, {"file": ("a",)}, {"file": tuple("abcde")}, {"file": 5}):
+        assert operation.adapt(value) == value
+    assert operation.adapt({"file": ("a", b"b", None, {"X": "1"})})["file"] == {
+        "filename": "a", "content": b"b", "headers": {"X": "1"},
+    }  # fmt: skip
+    assert repr(found) == "<OpenAPIOperations 'api': 1>"
+
+
+async def test_an_operation_that_has_no_plan_says_so_when_it_is_called(api):
+    (operation,) = made(api({"get /x": {"parameters": [parameter("q")]}}), query={"q": float("nan")})
+    given = {"q": datetime.date(2026, 1, 2)}
+    assert operation.adapt(given) is given
+    with pytest.raises(CallError, match=r"EXECUTION_ERROR: #/paths/~1x/get: expected a finite number, got nan"):
+        await operation.handler({}, None)
+
+
+@pytest.mark.parametrize(("validate", "accepted"), [("error", False), ("warn", True), ("off", True)])
+def test_an_input_that_does_not_match_is_rejected_told_or_sent(api, caplog, validate, accepted):
+    (operation,) = made(api({"get /x": {"parameters": [parameter("q")]}}), validate_inputs=validate)
+    for schema in (operation.spec.input_schema, operation.spec.input_schema.limited(Limits())):
+        caplog.clear()
+        assert [schema.validator(value) for value in ({"q": 5}, {"q": "x"})] == [accepted, True]
+        assert caplog.text.count("GET /x: the input does not match its schema: ") == (validate == "warn")
 
 
 # --- bodies on the wire ------------------------------------------------------------------------------
@@ -662,6 +699,23 @@ async def test_the_registry_loads_calls_and_closes(serve, api, tmp_path):
 async def test_an_unknown_option_names_the_nearest(registry, api):
     with pytest.raises(ConfigError, match="base_url"):
         await registry.load("openapi", namespace="api", spec=api({}), base_uri="http://127.0.0.1")
+
+
+async def test_files_are_uploaded_from_a_folder_beside_the_configuration(serve, api, tmp_path):
+    (tmp_path / "up").mkdir()
+    (tmp_path / "up" / "a.txt").write_text("content")
+    document = api({"post /x": {"operationId": "x", **body(FILE, media="application/octet-stream")}})
+    configured(tmp_path, document, f'base_url = "{await serve(echo)}"', 'upload_root = "up"')
+    async with OperationRegistry.from_config(tmp_path, load_plugins(only=["openapi"]), strict=True) as registry:
+        assert (await registry.execute("api.x", {"body": {"path": "a.txt"}})).data["body"] == "content"
+
+
+@pytest.mark.parametrize(
+    ("name", "id"), [("My API.json", "my-api.get_x"), ("v1.2.yaml", "v1-2.get_x"), ("--.json", "openapi.get_x")]
+)
+async def test_a_source_without_a_namespace_takes_the_name_of_its_file(registry, api, tmp_path, name, id):
+    (tmp_path / name).write_text(json.dumps(api({"get /x": {}})))
+    assert [spec.id for spec in await registry.load("openapi", spec=str(tmp_path / name))] == [id]
 
 
 async def test_a_source_without_a_namespace_takes_its_title(registry, api):

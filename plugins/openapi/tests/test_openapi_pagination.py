@@ -62,6 +62,16 @@ async def test_a_page_that_follows_itself_ends_the_listing():
     assert len([page async for page in paginate(call, {"page": 2})]) == 1
 
 
+async def test_a_rule_or_a_function_goes_before_the_header(load, registry):
+    await load(listing, {"get /x": LISTING}, pagination={"x": {"offset": "offset", "items": "items"}})
+    execute = partial(registry.execute, "api.x")
+    assert len([page async for page in paginate(execute)]) == 4
+    assert len([page async for page in paginate(execute, max_pages=2)]) == 2
+    offsets = iter([{"offset": 2}, {"offset": 4}, {"offset": 4}])
+    pages = [page.data["items"] async for page in paginate(execute, next_input=lambda _: next(offsets))]
+    assert pages == [[0, 1], [2, 3], [4]]
+
+
 # --- through the registry ----------------------------------------------------------------------------
 
 

@@ -228,6 +228,28 @@ async def test_files_that_refer_to_each_other_in_a_circle_are_schemas_of_any_dep
         assert "in a circle" in diagnostic.reason
 
 
+async def test_urls_are_read_at_or_below_a_prefix_of_the_configuration(tmp_path, serve):
+    base = await serve(result_of(lambda request: {"get": operation(f"{request.path.strip('/')}")}))
+    places = {
+        "ok": 1,
+        "ok/a": 1,
+        "ok/b/../c": 1,
+        "okay": 0,
+        "ok/../no": 0,
+        "ok/%2e%2e/no": 0,
+        "one.json": 1,
+        "": 0,
+    }
+    paths = {f"/{n}": {"$ref": f"{base}/{place}"} for n, place in enumerate(places)}
+    write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": paths})
+    found = await read(tmp_path / "main.json", external=[f"{base}/ok", f"{base}/one.json"])
+    assert len(found) == sum(places.values())
+    assert len(found.diagnostics) >= len(places) - len(found)
+    assert len(await read(tmp_path / "main.json", external=[base])) == len(places)
+    other = base.replace("127.0.0.1", "localhost")
+    assert await read(tmp_path / "main.json", external=[other]) == []
+
+
 async def test_what_a_document_calls_a_url_and_is_none_ends_no_load(tmp_path):
     write(tmp_path, main=DOCUMENTS["no URLs"], b=operation("b"))
     async with await read(tmp_path / "main.json", base_url=None) as found:

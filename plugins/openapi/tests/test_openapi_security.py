@@ -2,6 +2,7 @@
 
 import base64
 import urllib.request
+from contextlib import nullcontext
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -9,9 +10,10 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins
-from operad_auth import CredentialProvider, TokenStore
+from operad import CallError, ConfigError, Identity, OperationContext, OperationRegistry, SourceError, load_plugins
+from operad_auth import CredentialProvider, OAuthClient, TokenStore
 from operad_openapi import HTTPAuth
+from operad_openapi._login import login_of
 from plugins.openapi.tests.data import GET, NOWHERE, TABLES, configured
 from plugins.openapi.tests.handlers import redirect, replying, result_of
 from plugins.openapi.tests.making import config, parameter
@@ -314,6 +316,19 @@ async def test_a_client_can_prove_itself_by_its_key(serve, call, secured):
     auth = {"type": "oauth2", "client_id": "id", "private_key": key.decode(), "token_url": f"{base}/token"}
     assert (await call(base, secured(), auth=auth)).data["Authorization"] == "Bearer t"
     assert (forms[0]["grant_type"], forms[0]["client_assertion"].count(".")) == ("client_credentials", 2)
+
+
+@pytest.mark.parametrize("place", ["token_url", "issuer"])
+@pytest.mark.parametrize("names", [{}, {"a": {"type": "bearer", "token": "t"}, "b": None}])
+async def test_a_login_whose_server_is_configured_reads_no_document(place, names):
+    auth = {"type": "oauth2", "client_id": "id", "account": "mine"}
+    for given, error in (({place: "https://id.test"}, None), ({}, SourceError)):
+        found = {**auth, **given}
+        options = config(credentials={**names, "b": found}) if names else config(auth=found)
+        with pytest.raises(error) if error else nullcontext():
+            assert isinstance(await login_of("/nowhere.json", options, None, "other"), OAuthClient)
+    with pytest.raises(ConfigError, match="api: this source needs no login"):
+        await login_of("/nowhere.json", config(auth=BEARER), None, None)
 
 
 async def test_a_person_logs_in_by_a_browser_and_calls_use_the_token(serve, secured, tmp_path, monkeypatch):

@@ -98,6 +98,7 @@ def test_an_action_without_a_target_in_the_document_is_told(api):
         ({"actions": []}, "expected an OpenAPI overlay"),
         ({"overlay": "1.0.0", "actions": [{"update": {}}]}, r'actions\[0\]: expected an object with a JSONPath "target", got target None'),
         ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "expected a JSONPath, got"),
+        ({"overlay": "1.0.0", "actions": [{"target": "info.title"}]}, "expected a JSONPath, got"),
     ],
 )  # fmt: skip
 def test_what_is_no_overlay_is_refused(api, overlay, message):

@@ -8,7 +8,9 @@ import threading
 import warnings
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
+import aiohttp
 import pytest
 import trustme
 from aiohttp import web
@@ -16,6 +18,8 @@ from aiohttp import web
 from operad import ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig
 from operad_openapi._http import session as session_module
+from operad_openapi._http.failures import network_failure
+from operad_openapi._http.resolving import is_link_local, is_private
 from plugins.openapi.tests.data import GET
 from plugins.openapi.tests.handlers import ENCODINGS, echo, packed, replying, result_of, server_context
 from plugins.openapi.tests.making import made
@@ -105,6 +109,49 @@ async def test_a_stream_that_broke_off_is_resumed_without_retries(serve, operati
     document = api({"get /x": {"operationId": "x", "responses": events_ok}})
     found = operations(document, await serve(handler), reconnect=True, retries=0)
     assert [envelope.data async for envelope in found["x"].handler({}, None)] == [1, 2]
+
+
+async def test_a_session_of_the_application_is_used_and_stays_open(serve, operations, api):
+    packed_one = packed(b'"packed"', "gzip")
+    base = await serve(replying(packed_one, "application/json", Content_Encoding="gzip", X_A="x" * 20_000))
+    async with aiohttp.ClientSession() as session:
+        found = made(api(GET), base_url=base, session=session, limits={"header_bytes": 30_000})
+        assert (await found[0].handler({}, None)).data == "packed"
+        await found.aclose()
+        assert not session.closed
+
+
+REQUEST = SimpleNamespace(real_url="http://h")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [
+        (aiohttp.ClientHttpProxyError(REQUEST, (), status=407, message="no"), "UNAVAILABLE", ": the proxy rejected the request: 407 no"),
+        (aiohttp.ClientOSError(104, "reset"), "UNAVAILABLE", ": the connection was lost: Connection reset by peer"),
+        (ConnectionError("gone"), "UNAVAILABLE", ": the connection was lost: gone"),
+        (OSError(5, "broken"), "UNAVAILABLE", ": broken"),
+        (OSError("odd"), "UNAVAILABLE", ": odd"),
+        (ValueError("odd"), "EXECUTION_ERROR", ": ValueError: odd"),
+        (TimeoutError(), "TIMEOUT", " did not respond in time"),
+        (aiohttp.ClientPayloadError("cut"), "UNAVAILABLE", ": the connection was lost during the response"),
+        (aiohttp.ServerDisconnectedError(), "UNAVAILABLE", ": the server closed the connection"),
+        (aiohttp.ServerTimeoutError(), "TIMEOUT", ": no data was received in time"),
+        (aiohttp.ConnectionTimeoutError(), "TIMEOUT", ": could not connect in time"),
+        (aiohttp.ClientResponseError(REQUEST, (), message="a\n b"), "EXECUTION_ERROR", ": the response is not HTTP: a b"),
+    ],
+)  # fmt: skip
+def test_a_failure_of_the_network_is_told_without_the_path(error, code, reason):
+    found = network_failure(error, "GET", "https://h.test/secret?key=s")
+    assert (found.code, found.message) == (code, f"GET https://h.test:443{reason}")
+    assert (found.details["method"], found.details["reason"]) == ("GET", reason.lstrip(": "))
+    assert "key=s" not in str(found.details)
+
+
+async def test_names_are_private_if_an_address_of_theirs_is():
+    names = ("localhost", "127.0.0.1", "93.184.216.34", "a" * 64)
+    assert [await is_private(name) for name in names] == [True, True, False, False]
+    assert [await is_link_local(name) for name in ("169.254.1.1", "localhost")] == [True, False]
 
 
 # --- proxies -----------------------------------------------------------------------------------------
