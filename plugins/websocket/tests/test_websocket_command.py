@@ -145,7 +145,8 @@ def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
     for text, words in TABLES["no hub"]:
         with pytest.raises(ConfigError, match=words):
             ServedHub(hub_table(tmp_path, f"[hub]\n{text}\n"), tmp_path)
-    assert ServedHub(HubConfig(listen="127.0.0.1:65535"), tmp_path).url == "ws://127.0.0.1:65535"
+    assert ServedHub(HubConfig(listen="127.0.0.1:65535", drain=0), tmp_path).url == "ws://127.0.0.1:65535"
+    assert ServedHub(HubConfig(listen="[::1]:1"), tmp_path).url == "ws://[::1]:1"
 
 
 @pytest.mark.parametrize(
@@ -192,14 +193,18 @@ async def test_a_hub_with_certificates_of_files_asks_spokes_for_theirs(tmp_path:
         ca, cert = str(tmp_path / "ca.pem"), str(tmp_path / "spoke.pem")
         async with PendingRequestMap(WebSocketTransport(hub.url, tls_ca=ca, tls_cert=cert)) as calls:
             assert await code_of(calls.call("a.b")) == "OPERATION_NOT_FOUND"
+        (tmp_path / "junk.pem").write_text("junk")
+        with pytest.raises(ConfigError, match="^client_ca: .*junk.pem cannot be used"):
+            ServedHub(hub_table(tmp_path, table.replace("ca.pem", "junk.pem")), tmp_path)
 
 
-def test_the_command_says_what_its_flags_need() -> None:
+@pytest.mark.parametrize("flags", [("--jwks",), ("--jwks", "--issuer"), ("--audience",), ("--jwks", "--audience")])
+def test_the_command_says_what_its_flags_need(flags: tuple[str, ...]) -> None:
     from click.testing import CliRunner
 
     from operad_websocket._command import hub
 
-    answer = CliRunner().invoke(hub, ["--jwks", "https://issuer.example/keys"])
+    answer = CliRunner().invoke(hub, [word for flag in flags for word in (flag, "https://issuer.example/keys")])
     assert answer.exit_code == 2
     assert "--jwks requires --issuer and --audience" in answer.output
 

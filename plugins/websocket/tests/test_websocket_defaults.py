@@ -25,4 +25,5 @@ def test_options_show_no_secret():
 
 
 def test_a_hub_authenticates_its_peers():
-    assert operad_websocket.WebSocketTransport("ws://127.0.0.1:9").capabilities.authenticates_peer
+    shown = attrs.asdict(operad_websocket.WebSocketTransport("ws://127.0.0.1:9").capabilities)
+    assert {name: shown[name] for name in TABLES["capabilities"]} == TABLES["capabilities"]

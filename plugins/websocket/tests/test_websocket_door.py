@@ -178,7 +178,7 @@ async def test_a_token_may_come_as_a_subprotocol_or_in_the_first_frame(authentic
         text = base64.urlsafe_b64encode("tökén".encode()).decode().rstrip("=")
         async with dialled(hub, protocols=("operad.v1", f"operad.bearer.{text}")) as made:
             assert made.protocol == "operad.v1"
-            assert {peer.owner for peer in hub.switch.peers} == {"alice"}
+            assert {(peer.owner, peer.address) for peer in hub.switch.peers} == {("alice", "127.0.0.1")}
         async with dialled(hub, protocols=BY_FRAME) as made:
             assert waiting(hub) == 1
             answer = await heard(made, '{"type":"link.authenticate","id":"7","payload":{"token":"tökén"}}')
@@ -206,7 +206,7 @@ async def test_a_wrong_token_is_refused_wherever_it_comes(
                 await made.send_str(frame)
                 message = await made.receive(timeout=10)
                 assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)
-        assert hub.connections == 0
+        assert (hub.connections, hub.switch.refused) == (0, 7)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -273,9 +273,10 @@ async def test_health_and_metrics() -> None:
         url = hub.url.replace("ws", "http", 1)
         async with session.get(f"{url}/health") as response:
             assert (response.status, await response.json()) == (200, {"status": "ok"})
-        async with session.ws_connect(f"{hub.url}/health", headers=token) as socket:  # the hub is on every path
-            asked = '{"type":"link.topics","id":"1","payload":{"instance":"i","topics":[]}}'
-            assert (await heard(socket, asked))["id"] == "1"
+        for path in ("health", "metrics", "x"):  # the hub is on every path
+            async with session.ws_connect(f"{hub.url}/{path}", headers=token) as socket:
+                asked = '{"type":"link.topics","id":"1","payload":{"instance":"i","topics":[]}}'
+                assert (await heard(socket, asked))["id"] == "1"
         async with session.get(f"{url}/metrics") as response:
             assert response.status == 401
         async with calling(hub, token="t") as calls:

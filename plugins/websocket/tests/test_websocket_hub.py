@@ -115,10 +115,10 @@ async def test_a_web_page_cannot_use_a_hub_on_this_machine():
             with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
                 await dialled(hub, headers=headers).__aenter__()
             assert caught.value.status == 403
-            async with aiohttp.request(
-                "GET", hub.url.replace("ws", "http", 1) + "/health", headers=headers
-            ) as page:
-                assert page.status == 403
+            for path in ("/health", "/metrics"):
+                url = hub.url.replace("ws", "http", 1) + path
+                async with aiohttp.request("GET", url, headers=headers) as page:
+                    assert page.status == 403
         async with dialled(hub, headers={"Origin": "https://app.example"}):
             pass
 

@@ -104,7 +104,7 @@ async def test_an_event_of_a_peers_own_may_name_any_value_as_its_reply_address(
         async with Participant.open(WebSocketTransport(hub.url)) as peer:
             odd = [["a list"], {"an": "object"}, 7, "y" * 1_000_000, "inbox:1"]
             for value in odd:
-                await peer.send("all:x", "news", replyTo=value)
+                await peer.send("all:x", "news", replyTo=value, identity=value)
         assert [payload["replyTo"] for payload in await listener.wait_for("news", len(odd))] == odd
     assert not [record for record in caplog.records if record.exc_info]
 
@@ -152,14 +152,18 @@ async def test_a_worker_that_lost_its_name_meanwhile_knows_it_and_gets_it_back(
         await second.close()
 
 
-@pytest.mark.parametrize("breaks", [False, True])
-async def test_a_broken_connection_keeps_its_names_and_a_closed_one_does_not(breaks: bool) -> None:
+@pytest.mark.parametrize(("code", "breaks"), [(1000, False), (1001, False), (1002, True), (None, True)])
+async def test_a_broken_connection_keeps_its_names_and_a_closed_one_does_not(
+    code: int | None, breaks: bool
+) -> None:
     hub = Hub(bearer_tokens(TOKENS), port=0)
     async with hub, Participant.open(WebSocketTransport(hub.url, token="b")) as other:
         async with dialled(hub, headers={"Authorization": "Bearer a"}) as worker:
             await heard(worker, '{"type":"link.register","id":"1","payload":{"topics":["op:bank.transfer"]}}')
-            if breaks:
+            if code is None:
                 worker._response.connection.transport.abort()  # type: ignore[union-attr]  # there while it is open
+            else:
+                await worker.close(code=code)
         await until(lambda: hub.connections == 1)
         if breaks:
             with pytest.raises(TransportError, match="reserved for another identity"):
@@ -323,7 +327,7 @@ def _wanting(caller: Participant) -> list[str]:
 
 
 async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reply to it cannot be written any more: the connection is lost, and the link connects again."""
     pings = []
@@ -340,6 +344,7 @@ async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link(
         await until(lambda: hub.switch.addresses and connection not in hub._connections)
         async with PendingRequestMap(hub.transport) as calls:
             assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError, aiohttp.ClientConnectionResetError, RuntimeError])

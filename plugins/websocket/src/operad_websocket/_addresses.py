@@ -108,7 +108,7 @@ class Addresses:
         topics = tuple(peer.topics)
         self.remove(peer, topics)
         owner = peer.owner
-        if peer.said_goodbye or peer.trusted or owner is None or not self._limits.grace:
+        if peer.said_goodbye or owner is None or not self._limits.grace:
             return
         until = time.monotonic() + self._limits.grace
         for topic in topics:
@@ -116,8 +116,7 @@ class Addresses:
                 continue
             if self._kept_of.get(owner, 0) >= self._limits.topics:
                 break
-            if topic not in self._kept:
-                self._kept_of[owner] = self._kept_of.get(owner, 0) + 1
+            self._kept_of[owner] = self._kept_of.get(owner, 0) + 1
             self._kept[topic] = (owner, until)
 
     def expire(self) -> None:

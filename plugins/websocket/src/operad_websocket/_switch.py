@@ -362,16 +362,13 @@ class Switch:
         self._deliver(route.caller, _error(route.caller_id, error))
 
     def _end(self, route: Route) -> None:
-        """Remove a request; idempotent."""
+        """Remove a request that no handler works on; idempotent."""
         caller = route.caller
         if caller.calls.get(route.caller_id) is not route:
             return
         del caller.calls[route.caller_id]
         caller.remember(route.caller_id, True)
         caller.usage.calls -= 1
-        if route.handlers:
-            for handler in tuple(route.handlers):
-                route.forget(handler, False)
 
     # --- parts -----------------------------------------------------------------------------------
 
