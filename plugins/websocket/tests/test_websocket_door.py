@@ -74,6 +74,16 @@ async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(
         await until(lambda: waiting(hub) == 0)
 
 
+async def test_a_hub_that_closes_ends_handshakes_at_once(server_context: ssl.SSLContext) -> None:
+    hub = Hub(port=0, ssl=server_context, limits=Limits(handshake=60))
+    await hub.start()
+    async with connected(hub, HELLO) as (reader, _), asyncio.timeout(10):
+        await until(lambda: waiting(hub) == 1)
+        await hub.close()
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+
+
 async def test_a_spoke_is_not_counted_and_stays() -> None:
     for handshake in (0.1, 2.0, 10.0):  # a busy machine may need longer to become one
         async with Hub(port=0, limits=Limits(handshake=handshake)) as hub:
@@ -262,6 +272,19 @@ async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token(code: str, statu
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, close)
         assert "secret.internal" not in str(message.extra)
         assert hub.switch.refused == 2 * refused
+
+
+async def test_an_authenticator_that_fails_admits_no_client_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(request: Any) -> Identity:
+        raise ValueError("no such table")
+
+    async with Hub(broken, port=0) as hub:
+        with pytest.raises(TransportError, match="500"):
+            await calling(hub).open()
+        assert hub.switch.refused == 0
+    assert "no such table" in caplog.text
 
 
 # --- health, metrics, and the end --------------------------------------------------------------------------

@@ -215,5 +215,8 @@ async def test_each_sender_waits_for_itself_and_goes_on_when_the_connection_is_l
     waiting[0].cancel()
     await asyncio.wait({waiting[0]})
     assert not any(task.done() for task in waiting[1:])
+    assert wire.is_full
     wire.connection_lost(None)
     await asyncio.gather(*waiting[1:])
+    wire.resume_writing()
+    assert not wire.is_full
