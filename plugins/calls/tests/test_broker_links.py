@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from operad.plugin import Delivery, Event, LinkDownError
+from operad_calls import broker
 from operad_calls.transport import BrokerLink, encode
 
 logger = logging.getLogger("operad.test")
@@ -17,13 +18,13 @@ logger = logging.getLogger("operad.test")
 class Link(BrokerLink):
     """A link over no broker at all, which connects as often as it is told to."""
 
-    def __init__(self, *outcomes: Exception | None) -> None:
+    def __init__(self, *outcomes: Exception | None, reconnect_wait: float = 0.001) -> None:
         self.events: list[Event] = []
         self.states: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self.steps: list[str] = []
         self.replies: list[tuple[str, Event]] = []
         self.outcomes = [*outcomes]
-        super().__init__(self.on_event, self.on_link, reconnect_wait=0.001, logger=logger)
+        super().__init__(self.on_event, self.on_link, reconnect_wait=reconnect_wait, logger=logger)
 
     def on_event(self, event: Event, delivery: Delivery) -> None:
         self.events.append(event)
@@ -62,7 +63,10 @@ def event(type_: str, **payload: Any) -> Event:
     return {"type": type_, "id": "", "payload": payload}
 
 
-async def test_it_reconnects_after_a_loss_until_it_succeeds_whatever_goes_wrong() -> None:
+async def test_it_reconnects_after_a_loss_until_it_succeeds_whatever_goes_wrong(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "operad.test")
     link = Link(None, OSError("refused"), RuntimeError("unexpected"), None)
     await link.connect()
     assert await link.states.get() == ("up", 1)
@@ -73,6 +77,11 @@ async def test_it_reconnects_after_a_loss_until_it_succeeds_whatever_goes_wrong(
     assert await link.states.get() == ("up", 2)
     await link.check_up()
     assert link.steps.count("establish") == 4
+    assert caplog.messages == [
+        "the connection to broker.example is lost: ConnectionError('cut')",
+        "no connection to broker.example: OSError('refused')",
+        "connecting to broker.example failed",
+    ]
     await link.close()
     with pytest.raises(LinkDownError, match=r"the connection to broker\.example is closed; open a new link"):
         await link.check_up()
@@ -110,6 +119,30 @@ async def test_closing_signs_off_and_disconnects_once_also_while_it_reconnects()
     assert not link.is_up
 
 
+@pytest.mark.parametrize(("first", "pauses"), [(0.3, [0.3, 0.6, 1.2, 2.0, 2.0]), (5.0, [5.0] * 5)])
+async def test_the_pauses_of_a_reconnection_double_up_to_two_seconds(first, pauses, monkeypatch):
+    taken, sleep = [], asyncio.sleep
+    link = Link(None, *[OSError("refused")] * 4, reconnect_wait=first)
+    await link.connect()
+    monkeypatch.setattr(broker.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(broker.asyncio, "sleep", lambda seconds: taken.append(seconds) or sleep(0))
+    link.lost(None)
+    assert [await link.states.get() for _ in range(3)] == [("up", 1), ("down", 1), ("up", 2)]
+    assert taken == pauses
+    await link.close()
+
+
+async def test_a_link_that_cannot_sign_off_is_closed_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "operad.test")
+    link = Link()
+    await link.connect()
+    link.sign_off = lambda: link.establish()  # type: ignore[method-assign]  # which fails this time
+    link.outcomes = [OSError("gone")]
+    await link.close()
+    assert (link.steps[-1], link.is_up) == ("disconnect", False)
+    assert caplog.messages == ["signing off at broker.example failed: OSError('gone')"]
+
+
 async def test_a_cancelled_caller_does_not_stop_closing() -> None:
     link = Link()
     await link.connect()
@@ -134,6 +167,28 @@ async def test_a_request_at_another_address_than_its_operations_is_refused() -> 
     ((to, reply),) = link.replies
     assert (to, reply["type"], reply["payload"]["code"]) == ("inbox:a", "call.error", "ACCESS_DENIED")
     assert link.events == []
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
+    link, done = Link(), []
+    data = b'{"type":"call.responded","payload":{"requestId":"r","output":NaN}}'
+    link.take(data, Delivery(done=lambda: done.append(1)), lambda _: True, "here")
+    ((failed),) = link.events
+    assert (failed["type"], failed["payload"]["requestId"]) == ("call.error", "r")
+    assert (done, link.replies, link.reports.count) == ([1], [], 1)
+
+
+async def test_a_sender_that_cannot_be_reached_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "operad.test")
+    link = Link()
+
+    def reply(to: str, event: Event) -> None:
+        raise LinkDownError("lost")
+
+    link.reply = reply  # type: ignore[method-assign]  # as of a link that was lost meanwhile
+    request = event("call.requested", requestId="r", operationId="t.op", replyTo="inbox:a")
+    assert link.come(request, is_address=False) == ["done"]
+    assert caplog.messages[-1] == "the sender of a dropped message cannot be reached: lost"
 
 
 async def test_a_peer_cannot_send_what_only_a_link_makes(caplog: pytest.LogCaptureFixture) -> None:

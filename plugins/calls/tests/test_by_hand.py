@@ -133,6 +133,30 @@ async def test_on_a_broker_a_stream_is_acknowledged_before_its_first_item():
         assert events[0]["payload"]["replyTo"] == server.link.inbox
 
 
+async def test_between_processes_a_failure_of_on_request_is_masked(caplog):
+    def refuse(request):
+        raise ValueError("the password is 1234")
+
+    transport = Wired()
+    async with PendingRequestMap(transport, on_request=refuse) as server, Participant.open(transport) as peer:
+        await server.serve("t.op")
+        await peer.request("t.op", "1")
+        (error,) = await peer.wait_for("call.error")
+    assert error["code"] == "EXECUTION_ERROR"
+    assert "1234" not in error["message"]
+
+
+@pytest.mark.parametrize("credit", [{}, {"credit": 2}])
+async def test_an_answer_by_hand_that_is_too_large_is_an_error_on_both_sides(credit):
+    async with both(InProcessTransport(strict=True, max_payload=1_000)) as (server, peer):
+        name = (await server.asked_by(peer, **credit)).request_id
+        failure = await error_of(server.respond(name, local_envelope("x" * 1_000, "t.op")))
+        (error,) = await peer.wait_for("call.error")
+        assert (error["code"], error["message"]) == (failure.code, failure.message)
+        assert (failure.code, len(peer.events)) == (ErrorCode.PAYLOAD_TOO_LARGE, 1)
+        await assert_unknown(server, name)
+
+
 @pytest.mark.parametrize("answers", [False, True])
 async def test_a_request_that_could_not_be_taken_is_over_unless_it_was_answered_before(caplog, answers):
     names, transport = [], InProcessTransport(strict=True)

@@ -16,6 +16,7 @@ from operad.envelopes import LocalResponseMeta, ResponseEnvelope
 from operad.wire import from_json, to_json
 from operad_calls import protocol
 from operad_calls.protocol import ProtocolError, call_error, decode, encode, error_event
+from operad_calls.transport import FrameCheck
 from plugins.calls.tests.parts import TABLES
 
 
@@ -155,6 +156,37 @@ def test_the_event_map_describes_the_events():
     assert json.loads(json.dumps(dict(CallEventMap))) == dict(CallEventMap)
     with pytest.raises(TypeError):
         CallEventMap["x"] = {}
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return FrameCheck()
+
+
+@pytest.mark.parametrize(("type_", "fields", "valid"), TABLES["fields of events at their bounds"])
+def test_a_frame_check_enforces_the_bounds_of_fields(frames, type_, fields, valid):
+    payload = {"requestId": "r", **fields}
+    for name in TABLES["fields that an event requires"][type_] or ():
+        payload.setdefault(name, {"data": 1, "meta": {"source": "x"}} if name == "output" else "x")
+    if type_ == "call.credit":
+        payload.setdefault("total", 0)
+    error = frames.error({"type": type_, "id": "", "payload": payload})
+    assert (error is None, (error or type_).startswith(type_)) == (valid, True)
+
+
+def test_a_frame_check_changes_no_event_and_checks_no_formats():
+    properties = {"a": {"default": 5}, "when": {"type": "string", "format": "date-time"}}
+    check = FrameCheck({"x": {"type": "object", "properties": {"payload": {"properties": properties}}}})
+    sent = {"type": "x", "payload": {"when": "soon"}}
+    assert check.error(sent) is None
+    assert sent == {"type": "x", "payload": {"when": "soon"}}
+    assert check.error({"type": "unknown", "payload": {}}) is None
+
+
+@pytest.mark.parametrize(("length", "kind"), [(16_384 - 2, bytes), (16_384 - 1, protocol.Parts)])
+def test_data_of_more_than_16_kib_are_not_copied(length, kind):
+    answer = {"type": "call.responded", "id": "", "payload": {"output": local_envelope("x" * length, "t.op")}}
+    assert type(protocol.encode_in_parts(answer)) is kind
 
 
 LONG = "a text: of some length " * 2_000

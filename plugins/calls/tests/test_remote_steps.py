@@ -20,7 +20,7 @@ from operad import (
 )
 from operad.errors import SourceError
 from operad.transports import LinkDownError, TransportError, TransportFactory
-from operad_calls import CallSettings, InProcessTransport, plugin
+from operad_calls import CallSettings, InProcessTransport, from_remote, plugin
 from operad_calls.config import RemoteConfig
 from operad_calls.federation import remote
 from operad_calls.federation.remote import RemoteSession, _options
@@ -143,12 +143,11 @@ async def test_a_session_asks_everybody_who_is_there_and_lists_page_by_page(sess
     assert ids(session) == ["t.a", "t.b"]
 
 
-async def test_no_more_pages_are_read_than_the_bound(session_of, monkeypatch):
-    monkeypatch.setattr(remote, "_MAX_PAGES", 3)
+async def test_no_more_than_1_000_pages_are_read(session_of):
     session, calls = session_of(operad__list__one={"operations": [wire()], "nextCursor": "t.op"})
     calls.instances = [{"instance": "one"}]
     await session.refresh()
-    assert (ids(session), len(calls.called)) == (["t.op"], 3)
+    assert (ids(session), len(calls.called)) == (["t.op"], 1_000)
 
 
 async def test_a_session_that_cannot_be_opened_is_closed(session_of):
@@ -327,12 +326,25 @@ async def test_a_change_that_comes_while_peers_are_asked_is_asked_about_next(ses
     assert (calls.listed(), pauses) == ((["one", "two"], 0), [0.2] * 2)
 
 
-async def test_changes_of_more_peers_than_the_bound_are_a_change_of_all(session_of, pauses, monkeypatch):
-    monkeypatch.setattr(remote, "_MAX_PAGES", 2)
+@pytest.mark.parametrize(("peers", "each", "asked"), [(1_000, 1_000, 0), (1_001, 0, 1)])
+async def test_changes_of_more_than_1_000_peers_are_a_change_of_all(session_of, pauses, peers, each, asked):
     _, calls = session_of()
-    calls.changed(*"abc")
+    calls.changed(*map(str, range(peers)))
     await settle()
-    assert calls.listed() == ([], 1)
+    names, questions = calls.listed()
+    assert (len(names), questions) == (each, asked)
+
+
+async def test_plugins_observe_a_call_of_a_remote_operation_once():
+    """The registry of the caller reports it; the source does not report it again."""
+    rows, bus = [], InProcessTransport()
+    plugins = plugins_of(make_plugin("watching", operad_call_started=lambda call: rows.append(call.operation_id)))
+    async with CallHandler(registry_of(echo=("query", echo)), bus):
+        session = await from_remote(bus, plugins=plugins)
+        (operation,) = session.operations
+        assert (await operation.handler({"a": 1}, OperationContext())).data == {"a": 1}
+        await session.aclose()
+    assert rows == []
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,16 @@ def test_no_more_than_10_000_ended_requests_are_remembered(clock):
     assert (len(table.requests.recent), next(iter(table.requests.recent))[1]) == (10_000, "1")
 
 
+def test_a_table_tells_whether_an_event_was_for_it(clock, caplog):
+    table = Table(HUB)
+    fields = {"requestId": "1", "replyTo": "inbox:a", "operationId": "t.op", "input": {}}
+    types = ("call.aborted", "call.requested", "call.requested", "call.responded", "call.aborted", "call.aborted")
+    assert [table.comes(type_, fields) for type_ in types] == [False, True, True, False, True, False]
+    assert table.comes("link.lost", {"peer": "inbox:b"}) is False
+    assert caplog.messages[0] == "dropped a call of 't.op': its requestId is in use by another"
+    assert table.ended == [("1", None)]
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ from operad_calls.serving.answers import Answers, responded
 from operad_calls.serving.following import Following
 from operad_calls.serving.identity import identity_rule
 from operad_calls.serving.listing import Listing
+from operad_testing import HeldResources, assert_nothing_pending
 from plugins.calls.tests.parts import (
     TABLES,
     Heard,
@@ -285,6 +286,53 @@ async def test_requests_may_come_before_the_transport_has_answered():
     assert "t.a" not in side.following
 
 
+async def test_what_a_transport_refused_counts_again_for_a_handler_that_was_closed_and_opened():
+    async with Side("a", "b") as side:
+        side.following.on_registered({"refused": [{"topic": "op:t.a"}]})
+        side.following.stop()
+        await side.following.forget(side.link)
+        await side.following.start(side.link)
+        assert side.following.serving == 2
+
+
+async def test_a_refused_address_is_reported_when_those_beside_it_are_registered():
+    side = Side("a", "b")
+
+    async def register(topic, group=None):
+        if topic == "op:t.a":
+            raise TransportError("op:t.a is taken")
+        await settle()
+        return await Wire.register(side.link, topic, group)
+
+    side.link.register = register
+    with pytest.raises(TransportError, match="taken"):
+        await side.following.start(side.link)
+    assert (side.topics(), "t.b" in side.following) == (["op:t.b"], True)
+    side.add("c")
+    await settle()
+    assert side.topics() == [], "what could not be started follows no registry"
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_when_it_ends_no_attempt_is_planned(held, caplog):
+    before = HeldResources.now()
+    async with Side("a") as side:
+
+        async def unregister():
+            try:
+                await asyncio.sleep(60 if held else 0)
+            except asyncio.CancelledError:
+                await settle()  # closing waits for it
+            raise TransportError("cut off")
+
+        side.following.registered["t.a"][0].unregister = unregister
+        side.registry.unregister("t.a")
+        await settle()
+    await side.following.forget(side.link)
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == ["cut off"]
+    await assert_nothing_pending(before)
+
+
 async def test_many_operations_are_registered_in_groups_of_500():
     side = Side(*(f"n{number:03}" for number in range(501)))
     under_way, most = 0, 0
@@ -401,16 +449,26 @@ async def test_what_cannot_be_sent_becomes_an_error_that_can(error, code, messag
         (LinkDownError("no"), None, None),
     ],
 )
-async def test_of_an_error_as_much_is_sent_as_can_be(error, message, details):
+async def test_of_an_error_as_much_is_sent_as_can_be(error, message, details, caplog):
+    caplog.set_level(logging.DEBUG, "operad.calls")
     back = way()
     back.link.errors = [error]
     await back.error("inbox:a", "1", CallError("X", "why" * 500, {"a": 1}))
     found = [(row[2]["code"], row[2]["message"], row[2].get("details")) for row in back.link.told()]
     assert found == ([] if message is None else [("X", message, details)])
+    lost = ["an error for 1 was not sent: no"] * (message is None)
+    assert caplog.messages == lost
     back.link.errors = [error, LinkDownError("no")]
     await back.error("inbox:a", "1", CallError("X", "why", {"a": 1}))
-    back.link = None
+    assert caplog.messages[len(lost) :] == (lost or ([] if error is None else ["not sent: no"]))
+    wire, back.link = back.link, None
+    wire.told()
     await back.error("inbox:a", "1", CallError("X", "why"))
+    one = served_of(credit=5)
+    await back.send(one, answer_of(one))
+    await back.send_item(one, 5)
+    await back.notice(one)
+    assert (wire.sent, one.sent, one.noticed) == ([], 0, False), "a handler that was closed sends nothing"
 
 
 # --- the bus of one process -----------------------------------------------------------------------
@@ -452,6 +510,20 @@ async def test_the_rest_of_a_bus_learns_who_has_left():
     with pytest.raises(NoRespondersError, match="is gone"):
         await b.link.send(a.link.inbox, event())
     assert await b.link.send(b.link.inbox, event()) == b.link.inbox
+
+
+async def test_a_link_keeps_the_deliveries_of_the_last_4_096_addresses():
+    a, b = await ears(InProcessTransport(), 2)
+    topics = [f"op:t.n{number}" for number in range(4_097)]
+    for topic in topics:
+        await b.link.register(topic)
+        await a.link.send(topic, event())
+    again = (topics[1], topics[0])  # the second one was forgotten for the last address
+    for topic in again:
+        await a.link.send(topic, event())
+    *first, one, other = [delivery for _, delivery in b.took()]
+    assert [one is first[1], other is first[0]] == [True, False]
+    assert [one.to, other.to] == [*again]
 
 
 async def test_a_strict_bus_hands_over_copies_no_larger_than_allowed():
@@ -595,7 +667,35 @@ async def test_credit_for_what_is_not_here_is_answered_where_nobody_tells_of_los
         assert error["message"] == "the handler does not have this stream; it may have been restarted"
 
 
-async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once():
+async def test_a_peer_that_gave_room_before_is_waited_for_until_the_deadline(monkeypatch):
+    monkeypatch.setattr(answers, "_AGAIN", 60.0)
+    back, one, other = way(), served_of(creditBytes=10), served_of(creditBytes=10)
+    sending = asyncio.ensure_future(back.send(one, answer_of(one)))
+    await settle()
+    one.granted = 10**6
+    one.waiter.set_result(None)
+    await sending
+    monkeypatch.setattr(answers, "_PATIENCE", 0.0)
+    other.deadline = time.time() * 1000 + 30
+    assert (await error_of(back.send(other, answer_of(other)))).code == ErrorCode.TIMEOUT
+
+
+async def test_a_handler_that_waits_for_credit_reports_it_to_observers_of_its_call():
+    reported, registry = [], registry_of(n=items_of(2))
+    registry.observe(reported=lambda call, report: reported.append(report))
+    async with with_caller(registry) as (handler, caller):
+        await caller.request("t.n", "1", credit=1)
+        await until(lambda: reported)
+        assert len(caller.of("call.responded")) == 1
+        await caller.send(handler.link.inbox, "call.credit", requestId="1", total=2, replyTo=caller.link.inbox)
+        await caller.wait_for("call.responded", 2)
+        await settle()
+    assert {(one.kind, one.message) for one in reported} == {
+        ("stall", "the consumer has given no credit for more items")
+    }
+
+
+async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once(monkeypatch):
     back, one = way(), served_of(creditBytes=10)
     send = back.link.send
 
@@ -605,6 +705,9 @@ async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once():
 
     back.link.send = gives
     answer = answer_of(one)
-    await asyncio.wait_for(back.send(one, answer), 30)
+    monkeypatch.setattr(answers, "_AGAIN", 60.0)
+    sending = asyncio.ensure_future(back.send(one, answer))
+    await settle()
+    assert sending.done(), "it waits for nothing more"
     assert [row[1] for row in back.link.told()] == ["call.credit", "call.responded"]
     assert one.sent_bytes == one.granted == len(encode(answer))

@@ -143,6 +143,15 @@ async def test_a_request_that_is_not_taken_in_time_ends(stream_of, options):
     assert error.details["deadline"] == options.get("limit", error.details["deadline"])
 
 
+async def test_a_consumer_that_waits_for_an_item_does_nothing_meanwhile(stream_of, now, monkeypatch):
+    looks = []
+    monkeypatch.setattr(stream.time, "time", lambda: looks.append(1) or 1.7e9)
+    await stream_of(timeout=50.0)
+    looks.clear()
+    await settle()
+    assert looks == []
+
+
 # --- items ----------------------------------------------------------------------------------------
 
 
