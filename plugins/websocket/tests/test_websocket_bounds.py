@@ -117,6 +117,26 @@ async def test_an_event_may_be_as_large_as_the_limit(own):
         await link.close()
 
 
+async def test_a_link_in_the_process_of_the_hub_closes_once():
+    changes = []
+    link = await Hub(port=0).transport.open(lambda *_: None, lambda *change: changes.append(change))
+    registration = await link.register("op:a.b")
+    for close in (link.close, link.close, registration.unregister):
+        await close()
+    assert changes == [("up", 1), ("down", 1)]
+    for use in (link.register("op:a.b"), link.served_by("i", []), link.send("", {"type": "x", "payload": {}})):
+        with pytest.raises(LinkDownError, match="open a new one"):
+            await use
+
+
+async def test_a_request_of_exactly_the_limit_is_routed():
+    asked = '{"type":"call.requested","payload":{"requestId":"1","operationId":"a.b","input":"%s"}}'
+    async with Hub(port=0, max_payload=1_000) as hub, dialled(hub) as client:
+        for size, code in ((1_000, "OPERATION_NOT_FOUND"), (1_001, "PAYLOAD_TOO_LARGE")):
+            answer = await heard(client, asked % ("x" * (size - len(asked) + 2)))
+            assert answer["payload"]["code"] == code
+
+
 async def test_in_the_process_of_the_hub_what_cannot_be_read_is_reported_to_both():
     async with Hub(port=0) as hub, Participant.open(hub.transport) as own, dialled(hub) as raw:
         await own.link.register("op:a.own")
