@@ -112,6 +112,8 @@ async def test_a_user_is_asked_only_in_the_way_that_the_client_declares(declared
     assert client.opens_urls is (declared == "url")
     error = await fails(client.elicit("m", {}, url, None))
     assert error.details["requiredCapabilities"] == {"elicitation": {other: {}}}
+    for asking, name in ((client.roots(None), "roots"), (client.sample({}, None), "sampling")):
+        assert (await fails(asking)).details["requiredCapabilities"] == {name: {}}
 
 
 def test_an_answer_of_a_model_that_uses_a_tool_is_an_answer_and_a_wrong_one_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -30,7 +31,7 @@ from operad_mcp import to_mcp
 from operad_mcp.server.sessions import SessionEvents
 from operad_serve.asgi import Admission
 from operad_testing import free_port
-from plugins.mcp.tests.peers import MODES, Patch, Slow, listening, raw, reached, watched
+from plugins.mcp.tests.peers import MODES, Patch, Slow, listening, raw, reached, until, watched
 
 TOKENS = {"w": Identity("writer", {"write", "admin"}), "r": Identity("reader")}
 RESOURCE = {"resource_url": "https://gw.example/gw/mcp", "authorization_servers": ["https://as.example"]}
@@ -627,6 +628,49 @@ async def test_the_end_of_stdin_ends_the_server_and_so_does_a_cancellation() -> 
         await process.wait()
         await process.stdout.read()  # its end closes the pipe, and may come after the process'
     process.stdin.close()
+
+
+def received(descriptor: int, found: bytearray) -> bytearray:
+    """Add what has arrived, if anything has."""
+    with contextlib.suppress(BlockingIOError):
+        found += os.read(descriptor, 65_536)
+    return found
+
+
+async def test_standard_streams_are_the_protocols_while_they_are_served_and_as_before_afterwards(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def loud(input: Any, context: OperationContext) -> Any:
+        print("printed by the handler")
+        os.write(1, b"written to the descriptor\n")
+        return [input, os.read(0, 1).decode()]
+
+    own, stdout, replies = [os.dup(0), os.dup(1)], sys.stdout, bytearray()
+    (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
+    os.dup2(theirs_in, 0)
+    os.dup2(theirs_out, 1)
+    os.set_blocking(ours_in, False)
+    try:
+        serving = asyncio.create_task(to_mcp(raw(OperationRegistry(), "loud", loud)).stdio())
+        asked = json.dumps(call("m_loud", a=1)).encode()
+        os.write(ours_out, asked + b"\n\xff not json\n" + asked.replace(b'"id": 1', b'"id": 2') + b"\n")
+        await until(lambda: received(ours_in, replies).count(b'"result"') == 2)
+        os.close(ours_out)
+        async with asyncio.timeout(20):
+            await serving
+        assert sys.stdout is stdout
+        os.write(1, b"after")
+        assert received(ours_in, replies).endswith(b"after")
+        assert os.read(0, 1) == b""
+    finally:
+        os.dup2(own[0], 0)
+        os.dup2(own[1], 1)
+        for each in (*own, theirs_in, theirs_out, ours_in):
+            os.close(each)
+    assert replies.count(rb'"text":"[{\"a\":1},\"\"]"') == 2
+    captured = capfd.readouterr()
+    assert captured.err.count("printed by the handler\nwritten to the descriptor\n") == 2
+    assert captured.out == ""
 
 
 # --- resources that are watched --------------------------------------------------------------------------
