@@ -108,7 +108,9 @@ def test_pointers_are_unescaped():
     assert found.lookup("#")["openapi"] == "3.1.0"
 
 
-@pytest.mark.parametrize("reference", ["#/nope", "#/paths/0", "#nope", "other.json", "#/components/list/7"])
+@pytest.mark.parametrize(
+    "reference", ["#/nope", "#/paths/0", "#nope", "other.json", "#/components/list/1", "#/components/list/-1"]
+)
 def test_a_pointer_to_nowhere_names_itself(reference):
     with pytest.raises(PointerError, match=reference.strip("#").split("/")[-1]):
         document(components={"list": [1]}).lookup(reference)

@@ -4,6 +4,7 @@ import copy
 import datetime
 import json
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,30 @@ def test_words_tags_and_deprecation_are_kept(operations, api):
     node = {"summary": "S", "description": "D", "tags": ["a", "b"], "deprecated": True}
     spec = operations(api({"get /x": node}))["get_x"].spec
     assert (spec.title, spec.description, spec.tags, spec.deprecated) == ("S", "D", ("a", "b"), True)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [({"summary": 5, "description": 6, "tags": [5, "a"], "deprecated": "yes"}, (None, "5", ("a",), False)),
+     ({"summary": "", "description": "", "tags": 5}, (None, "", (), False)),
+     ({"summary": "S", "tags": ["a"]}, ("S", "S", ("a",), False))],
+)  # fmt: skip
+def test_words_that_are_no_text_are_left_out(api, node, expected):
+    spec = made(api({"get /x": node}))[0].spec
+    assert (spec.title, spec.description, spec.tags, spec.deprecated) == expected
+
+
+@pytest.mark.parametrize("members", ["anyOf", "oneOf", "allOf"])
+def test_a_decimal_is_text_if_an_alternative_of_alternatives_is(api, members):
+    schema, text = {"type": "string"}, []
+    for _ in range(6):
+        (operation,) = made(api({"post /x": {"operationId": "x", **body({"items": schema})}}))
+        text.append(operation.adapt({"body": [Decimal("1.50")]})["body"][0])
+        schema = {members: [{"type": "number"}, schema]}
+    assert text == ["1.50"] * 5 + [1.5]
+    endless = {members: [{"$ref": "#/components/schemas/R"}, {"type": "number"}]}
+    (operation,) = made(api({"post /x": body(endless)}, components={"schemas": {"R": endless}}))
+    assert operation.adapt({"body": [Decimal("1.50")]}) == {"body": [1.5]}
 
 
 # --- inputs ------------------------------------------------------------------------------------------
@@ -771,3 +796,11 @@ def test_an_input_of_any_depth_is_adapted(api):
     for nested in (deep, {"a": deep}, (deep,)):
         assert operation.adapt({"body": nested})["body"]
     assert operation.adapt({"body": {"at": [datetime.date(2024, 5, 6)]}}) == {"body": {"at": ["2024-05-06"]}}
+    for levels, expected in ((64, "2024-05-06"), (65, datetime.date(2024, 5, 6))):
+        value = datetime.date(2024, 5, 6)
+        for _ in range(levels):
+            value = [value]
+        value = operation.adapt({"body": value})["body"]
+        for _ in range(levels):
+            (value,) = value
+        assert value == expected

@@ -77,6 +77,13 @@ def test_an_overlay_merges_objects_and_appends_to_lists(api, actions, expected):
     assert found.diagnostics == []
 
 
+async def test_an_overlay_changes_a_copy_of_a_document_that_is_given(registry, api):
+    document = overlaid(api)
+    specs = await registry.load("openapi", namespace="api", spec=document, overlays=[OVERLAY])
+    assert [spec.id for spec in specs] == ["api.renamed"]
+    assert "operationId" not in document["paths"]["/a"]["get"]
+
+
 async def test_overlays_are_read_from_files_and_apply_before_references_are_followed(api, tmp_path):
     configured(tmp_path, overlaid(api), 'overlays = ["mend.yaml"]', f'base_url = "{NOWHERE}"')
     (tmp_path / "schema.json").write_text(json.dumps({"type": "integer"}))
@@ -152,7 +159,11 @@ async def test_a_list_is_sent_as_json_lines(serve, operations, api):
     document = api({"post /x": {"operationId": "x", **body({}, media="application/x-ndjson")}})
     found = operations(document, await serve(echo))
     lines = [{"index": {}}, {"é": 1}]
-    assert found["x"].spec.input_schema.is_valid({"body": lines})
+    assert [found["x"].spec.input_schema.is_valid({"body": value}) for value in (lines, 5, "x")] == [
+        True,
+        False,
+        False,
+    ]
     for value, sent in ((lines, '{"index":{}}\n{"é":1}\n'), (b"raw\n", "raw\n")):
         assert (await found["x"].handler({"body": value}, None)).data["body"].encode("latin-1").decode() == sent
 

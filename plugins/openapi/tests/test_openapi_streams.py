@@ -97,6 +97,24 @@ async def test_json_records(collect, operations, api, content_type, chunks):
     assert operations(document)["x"].spec.output_schema.raw == {"type": "object"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "data"), [("jsonl", b"[10]\n[2]"), ("json-seq", b"\x1e[10]\x1e[2]"), ("json", b"[10][2]")]
+)
+async def test_a_value_of_a_stream_may_be_as_large_as_its_limit(collect, failure, kind, data):
+    handler = sending(data, content_type=f"application/{kind}")
+    content, options = {f"application/{kind}": {"itemSchema": {}}}, {"operation_types": {"x": "subscription"}}
+    found = await collect(handler, content, limits={"event_bytes": 4}, **options)
+    assert [envelope.data for envelope in found] == [[10], [2]]
+    error = await failure(handler, content, limits={"event_bytes": 3}, **options)
+    assert error.details == {"limit": "event_bytes", "bytes": 3}
+
+
+def test_a_subscription_of_which_the_document_tells_nothing_has_items_of_any_kind(operations, api):
+    paths = {"get /x": {"operationId": "x", "responses": {"200": {"description": ""}}}}
+    spec = operations(api(paths), operation_types={"x": "subscription"})["x"].spec
+    assert (spec.type, spec.output_schema.raw) == ("subscription", True)
+
+
 async def test_an_operation_that_answers_both_ways_has_a_twin(serve, operations, api):
     async def handler(request):
         given = await request.json()

@@ -15,13 +15,14 @@ import pytest
 import trustme
 from aiohttp import web
 
-from operad import ConfigError, ErrorCode
+from operad import CallError, ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig
 from operad_openapi._http import session as session_module
 from operad_openapi._http.failures import network_failure
 from operad_openapi._http.resolving import is_link_local, is_private
 from plugins.openapi.tests.data import GET
 from plugins.openapi.tests.handlers import ENCODINGS, echo, packed, replying, result_of, server_context
+from plugins.openapi.tests.making import api as api_of
 from plugins.openapi.tests.making import made
 
 JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -109,6 +110,38 @@ async def test_a_stream_that_broke_off_is_resumed_without_retries(serve, operati
     document = api({"get /x": {"operationId": "x", "responses": events_ok}})
     found = operations(document, await serve(handler), reconnect=True, retries=0)
     assert [envelope.data async for envelope in found["x"].handler({}, None)] == [1, 2]
+
+
+async def test_a_stream_that_cannot_be_opened_again_fails_as_any_request(serve, fails, events_ok, requests):
+    async def handler(request):
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        if len(requests) == 1:
+            await response.prepare(request)
+            await response.write(b"retry: 1\ndata: 1\n\n")
+        request.transport.abort()
+        return response
+
+    base, options = await serve(handler), {"reconnect": True, "retries": {"attempts": 1, "backoff": 0}}
+    (found,) = made(api_of({"get /x": {"responses": events_ok}}), base_url=base, **options)
+    got = []
+    with pytest.raises(CallError, match="UNAVAILABLE"):
+        got += [envelope.data async for envelope in found.handler({}, None)]
+    assert len(requests) == 5  # the stream, and twice a request that is tried twice
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_may_be_as_large_as_its_limit(serve, call, fails, chunked):
+    def handler(request):
+        response = web.Response(body=b"[10]", status=int(request.path[1:]), content_type="application/json")
+        if chunked:
+            response.enable_chunked_encoding()
+        return response
+
+    base, missing = await serve(handler), {"get /404": {}}
+    assert (await call(base, {"get /200": {}}, limits={"response_bytes": 4})).data == [10]
+    assert (await fails(base, {"get /200": {}}, limits={"response_bytes": 3})).code == ErrorCode.PAYLOAD_TOO_LARGE
+    bodies = [(await fails(base, missing, limits={"error_bytes": n})).details["body"] for n in (5, 4, 3)]
+    assert bodies == [[10], [10], "[10"]
 
 
 async def test_a_session_of_the_application_is_used_and_stays_open(serve, operations, api):
