@@ -286,10 +286,16 @@ async def test_updates_pass_through_two_servers_and_their_end_is_said(inner: str
 
 @MODES
 async def test_a_call_that_is_cancelled_here_is_cancelled_at_its_server_over_http(mode: str) -> None:
-    slow = Slow()
+    slow, methods = Slow(), list[bytes | None]()
+    served: Any = to_mcp(raw(OperationRegistry(), "slow", slow)).asgi()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        methods.append(dict(scope.get("headers", ())).get(b"mcp-method"))
+        await served(scope, receive, send)
+
     async with (
         asyncio.timeout(10),
-        peers.listening(to_mcp(raw(OperationRegistry(), "slow", slow)).asgi()) as url,
+        peers.listening(app) as url,
         loaded("n", url=f"{url}/mcp", mode=mode) as near,
     ):
         calling = asyncio.create_task(near.execute("n.m.slow", {}))
@@ -297,6 +303,8 @@ async def test_a_call_that_is_cancelled_here_is_cancelled_at_its_server_over_htt
         assert not slow.ended.is_set()
         calling.cancel()
         await slow.ended.wait()
+    assert (b"tools/call" in methods) is (mode != "legacy")
+    assert b"notifications/cancelled" not in methods  # the stateless protocol closes the request instead
 
 
 async def test_a_server_that_cannot_be_asked_costs_the_others_nothing() -> None:

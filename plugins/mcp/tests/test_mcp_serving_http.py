@@ -653,7 +653,9 @@ async def test_standard_streams_are_the_protocols_while_they_are_served_and_as_b
     try:
         serving = asyncio.create_task(to_mcp(raw(OperationRegistry(), "loud", loud)).stdio())
         asked = json.dumps(call("m_loud", a=1)).encode()
-        os.write(ours_out, asked + b"\n\xff not json\n" + asked.replace(b'"id": 1', b'"id": 2') + b"\n")
+        os.write(
+            ours_out, asked + b"\n" + b"\xff not json\n" * 100 + asked.replace(b'"id": 1', b'"id": 2') + b"\n"
+        )
         await until(lambda: received(ours_in, replies).count(b'"result"') == 2)
         os.close(ours_out)
         async with asyncio.timeout(20):
