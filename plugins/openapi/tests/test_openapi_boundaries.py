@@ -70,6 +70,12 @@ async def test_a_public_document_cannot_name_a_private_server(api, host):
         assert found.built["x"].plan.server.startswith("http://")
 
 
+async def test_a_server_of_a_public_document_may_be_private_at_the_origin_of_base_url(api):
+    loaded = Document(api({"get /x": {"servers": [{"url": "/v2"}]}}), "https://api.example.com/openapi.json")
+    async with build_operations(loaded, config(base_url="http://10.0.0.1")) as found:
+        assert found.built["get_x"].plan.server == "http://10.0.0.1/v2"
+
+
 async def test_a_public_document_cannot_name_a_host_with_a_private_address(serve, api, monkeypatch):
     # The nearest thing to a public name with a private address that every machine has.
     monkeypatch.setattr("operad_openapi._document.servers.is_private_host", lambda host: False)

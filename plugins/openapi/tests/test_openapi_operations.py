@@ -271,6 +271,8 @@ def test_what_is_no_input_is_left_as_it_is(api):
     assert operation.adapt({"file": ("a", b"b", None, {"X": "1"})})["file"] == {
         "filename": "a", "content": b"b", "headers": {"X": "1"},
     }  # fmt: skip
+    thing = object()
+    assert operation.adapt({"file": thing}) == {"file": thing}
     assert repr(found) == "<OpenAPIOperations 'api': 1>"
 
 
@@ -431,6 +433,11 @@ async def test_octets_text_and_streams(sent, tmp_path):
         yield b"a"
         yield b"b"
 
+    for content in (tmp_path / "f", {"content": tmp_path / "f"}):
+        assert (await sent(octets, {"body": content}))["body"] == "file"
+    with (tmp_path / "f").open("rb") as file:
+        assert 'filename="f"' in (await sent(UPLOAD, {"file": {"stream": file}}))["body"]
+    assert (await sent(body(TEXT, media="text/plain"), {"body": b"\xff"}))["body"] == "\xff"
     found = await sent(octets, {"body": {"stream": chunks()}})
     assert (found["type"], found["body"]) == ("application/octet-stream", "ab")
     found = await sent(body(TEXT, media="text/plain; charset=utf-8"), {"body": "é"})

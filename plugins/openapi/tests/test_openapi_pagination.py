@@ -104,7 +104,8 @@ async def test_a_link_that_asks_for_what_the_operation_does_not_take_is_an_error
 
 async def test_a_link_that_is_no_url_is_an_error_and_not_the_end(load, registry):
     await load(lambda request: following("http://[?page=2"))
-    for pages in (registry.paginate("api.x"), paginate(partial(registry.execute, "api.x"))):
+    own = paginate(lambda given: registry.execute("api.x", given))
+    for pages in (registry.paginate("api.x"), paginate(partial(registry.execute, "api.x")), own):
         await anext(pages)
         with pytest.raises(CallError, match=r"/.*: expected a URL as the link to the next page"):
             await anext(pages)

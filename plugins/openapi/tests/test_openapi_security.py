@@ -3,14 +3,17 @@
 import base64
 import urllib.request
 from contextlib import nullcontext
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
+import attrs
 import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from operad import CallError, ConfigError, Identity, OperationContext, OperationRegistry, SourceError, load_plugins
+from operad.plugin import hookimpl
 from operad_auth import CredentialProvider, OAuthClient, TokenStore
 from operad_openapi import HTTPAuth
 from operad_openapi._login import login_of
@@ -160,6 +163,20 @@ async def test_a_provider_that_gives_no_credential_is_an_error_without_its_value
     error = await fails(echo, caller=provider(table)[0])
     assert error.message.startswith("the provider of the caller's credential: expected a table")
     assert not requests
+
+
+async def test_a_source_names_the_provider_of_the_credentials_of_its_callers(serve, api):
+    base, checked, (caller, asked) = await serve(echo), [], provider({"token": "t"})
+    plugins = load_plugins(only=["openapi"])
+    found = [attrs.evolve(caller, check=checked.append)]
+    plugins.register(SimpleNamespace(__name__="p", operad_credentials=hookimpl(lambda registry: found)))
+    options = {"spec": api(GET), "base_url": base, "auth": {"type": "caller", "provider": "p"}}
+    async with OperationRegistry(plugins) as registry:
+        await registry.load("openapi", namespace="api", **options)
+        assert (await registry.execute("api.x")).data["Authorization"] == "Bearer t"
+        assert (checked, len(asked)) == ([base], 1)
+        with pytest.raises(ConfigError, match="credentials_for cannot be used together; remove one"):
+            await registry.load("openapi", namespace="b", credentials_for=print, **options)
 
 
 # --- OAuth 2 client credentials ----------------------------------------------------------------------

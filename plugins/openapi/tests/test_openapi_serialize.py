@@ -99,7 +99,7 @@ def test_null_and_what_is_empty_are_undefined(location, style, value):
 @pytest.mark.parametrize(
     ("value", "text"),
     [(True, "true"), (False, "false"), (0, "0"), (2**70, "1180591620717411303424"), (-122.427, "-122.427"),
-     (1e-7, "1e-07"), ({"a": [1]}, '{"a":[1]}')],
+     (1e-7, "1e-07"), (None, "null"), ({"a": [1]}, '{"a":[1]}')],
 )  # fmt: skip
 def test_text_of_values(value, text):
     assert text_of(value) == text

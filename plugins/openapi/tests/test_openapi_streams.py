@@ -66,7 +66,8 @@ async def test_events_are_envelopes_with_type_and_id(collect, requests):
 
 
 @pytest.mark.parametrize(
-    ("schema", "expected"), [({}, [1, "no json"]), ({"type": "string"}, ["1", "no json", "[DONE]"])]
+    ("schema", "expected"),
+    [({}, [1, "no json"]), ({"$ref": "#/no"}, [1, "no json"]), ({"type": "string"}, ["1", "no json", "[DONE]"])],
 )
 async def test_data_are_parsed_unless_the_items_are_text(collect, schema, expected):
     data = b"data: 1\n\ndata: no json\n\ndata: [DONE]\n\n"
