@@ -98,6 +98,10 @@ async def test_no_content_is_none(call, name, status):
     assert (await call(replying(status=status), method(name))).data is None
 
 
+async def test_no_content_of_the_type_of_a_stream_is_none(call):
+    assert (await call(replying(b"", "text/event-stream", 204))).data is None
+
+
 async def test_bytes_are_base64_on_the_wire_beside_their_content_type(call):
     wire = (await call(replying(b"\x89PNG", "image/png"))).to_wire()
     assert wire["data"] == "iVBORw=="
