@@ -178,19 +178,6 @@ async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
     assert (done, link.replies, link.reports.count) == ([1], [], 1)
 
 
-async def test_a_sender_that_cannot_be_reached_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "operad.test")
-    link = Link()
-
-    def reply(to: str, event: Event) -> None:
-        raise LinkDownError("lost")
-
-    link.reply = reply  # type: ignore[method-assign]  # as of a link that was lost meanwhile
-    request = event("call.requested", requestId="r", operationId="t.op", replyTo="inbox:a")
-    assert link.come(request, is_address=False) == ["done"]
-    assert caplog.messages[-1] == "the sender of a dropped message cannot be reached: lost"
-
-
 async def test_a_peer_cannot_send_what_only_a_link_makes(caplog: pytest.LogCaptureFixture) -> None:
     link = Link()
     link.come(event("link.error"))

@@ -680,6 +680,33 @@ async def test_a_peer_that_gave_room_before_is_waited_for_until_the_deadline(mon
     assert (await error_of(back.send(other, answer_of(other)))).code == ErrorCode.TIMEOUT
 
 
+async def test_a_peer_that_ignores_requests_for_room_gets_one_answer_at_a_time(monkeypatch):
+    monkeypatch.setattr(answers, "_PATIENCE", 0.0)
+    back, held, begun = way(), asyncio.Event(), []
+
+    async def send(to, event):
+        if event["type"] == "call.responded":
+            begun.append(to)
+            await held.wait()
+
+    back.link.send = send
+    sending = [
+        asyncio.ensure_future(back.send(one, answer_of(one)))
+        for one in (served_of(creditBytes=9), served_of(creditBytes=9))
+    ]
+    await settle()
+    assert len(begun) == 1
+    held.set()
+    await asyncio.gather(*sending)
+
+
+async def test_where_losses_are_reported_credit_for_what_is_not_here_gets_no_reply():
+    async with with_caller(registry_of(), Wired(detects_peer_loss=True)) as (handler, caller):
+        await caller.send(handler.link.inbox, "call.credit", requestId="9", total=3, replyTo=caller.link.inbox)
+        await settle()
+        assert caller.events == []
+
+
 async def test_a_handler_that_waits_for_credit_reports_it_to_observers_of_its_call():
     reported, registry = [], registry_of(n=items_of(2))
     registry.observe(reported=lambda call, report: reported.append(report))

@@ -1,5 +1,6 @@
 """What observers of a call map see, what a call carries for a trace, and how old a request is that was held."""
 
+import asyncio
 import time
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from operad import CallError, CallHandler, ErrorCode, Identity, InProcessTransport, PendingRequestMap
 from operad.transports import Delivery, LinkDownError
 from operad_calls.serving.served import _both
-from operad_testing import make_plugin, plugins_of
-from plugins.calls.tests.parts import BROKER, INSIDE, STORE, both, numbers, registry_of
+from operad_testing import HeldResources, assert_nothing_pending, make_plugin, plugins_of
+from plugins.calls.tests.parts import BROKER, INSIDE, STORE, both, numbers, registry_of, reply, with_server
 from plugins.calls.tests.test_served_table import Table
 
 ANN = Identity(id="ann", scopes=frozenset())
@@ -62,6 +63,28 @@ async def test_what_an_observer_is_told_is_the_id_of_the_request():
             pass
     assert rows == seen
     assert len(set(seen)) == 2
+
+
+async def test_each_attempt_of_an_observed_call_has_its_own_id():
+    async with with_server() as (calls, server):
+        calls.observe(lambda call: None)
+        calling = asyncio.ensure_future(calls.call("t.op", retry=True))
+        (first,) = await server.wait_for("call.requested")
+        await reply(server, first, "call.error", code="UNAVAILABLE", message="")
+        _, second = await server.wait_for("call.requested", 2)
+        await reply(server, second)
+        await calling
+        assert first["requestId"] != second["requestId"]
+
+
+async def test_a_map_that_is_closed_leaves_no_timer_of_streams_and_questions():
+    before = HeldResources.now()
+    async with both(registry_of(n=("subscription", numbers))) as (handler, calls):
+        await handler.link.register("all:quiet")
+        assert await calls.ask_all("quiet", "t.quiet", wait=0.0, late=lambda data: None) == []
+        async with calls.subscribe("t.n", {"to": 3}) as items:
+            await anext(items)
+    await assert_nothing_pending(before)
 
 
 async def test_a_map_that_was_opened_at_the_second_attempt_tells_observers_once():
