@@ -95,6 +95,7 @@ async def test_metrics_count_requests_operations_and_sources(registry: Operation
 def test_the_access_log_goes_to_standard_error_unless_it_has_a_handler(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("operad.serve.access")
     before = list(log.handlers), log.level, log.propagate
+    log.handlers.clear()  # another test may have started a server
     try:
         for _ in range(2):
             assert access_log() is log
