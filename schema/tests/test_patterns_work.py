@@ -19,6 +19,13 @@ def test_what_a_match_may_take_for_each_character_decides_what_runs_a_pattern(pa
     assert (made.weight, made.of_bytes) == (steps, False)
 
 
+@pytest.mark.parametrize(("pattern", "matched", "others"), TABLES["patterns_that_only_python_runs_mean_the_same"])
+def test_patterns_that_only_python_runs_mean_the_same(pattern: str, matched: list[str], others: list[str]) -> None:
+    made = translate(pattern, unchecked=True)
+    assert not made.of_bytes
+    assert [text for text in [*matched, *others] if made.matches(text)] == matched
+
+
 @pytest.mark.parametrize("pattern", TABLES["a_pattern_that_could_backtrack_runs_where_nothing_does"])
 def test_a_pattern_that_could_backtrack_runs_where_nothing_does(pattern: str) -> None:
     assert translate(pattern).of_bytes
