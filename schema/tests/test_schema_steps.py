@@ -53,6 +53,7 @@ def test_the_notes_of_a_call_move_with_what_they_are_about() -> None:
     call.invented += [(old, "gone"), (old, "a"), (old_part, "x")]
     call.moved(mark, old, {"a": new_part})
     assert call.invented == [("kept", "k"), ({"a": new_part}, "a"), (new_part, "x")]
+    assert call.invented[2][0] is new_part
     call.dropped = True
     call.forget(mark)
     assert (call.invented, call.dropped) == ([("kept", "k")], False)
