@@ -331,6 +331,12 @@ async def test_a_call_gets_no_answer_that_has_the_id_of_another_call(streams: bo
         await asyncio.gather(other, return_exceptions=True)
 
 
+async def test_an_event_that_is_no_message_is_logged_and_the_answer_after_it_counts(caplog: Log) -> None:
+    async with serving(Peer(odd(lambda message: event(result(message, {"a": 1}), "data: {oops\n\n")))) as registry:
+        assert (await registry.execute("p.odd")).data == {"a": 1}
+    assert "the server sent an invalid message: '{oops'" in caplog.text
+
+
 async def test_a_result_above_the_limit_within_a_stream_fails_alone() -> None:
     large = odd(lambda message: event(result(message, "x" * 100_000)))
     async with serving(Peer(large), max_message_bytes=20_000) as registry:
