@@ -419,16 +419,17 @@ async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at(
             pass
 
 
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize(
     ("auth", "hint"),
     [(None, "set auth, or correct headers"), ({"token": "quiet"}, "the server does not accept its auth")],
 )
 async def test_the_status_of_a_refusal_is_kept_and_no_secret_that_was_sent(
-    mode: str, auth: Any, hint: str
+    mode: str, auth: Any, hint: str, status: str
 ) -> None:
-    peer = Peer(lambda *_: http(401, b"nope").replace(b"401 X", b"401 Unauthorized"))
-    with pytest.raises(SourceError, match=f"HTTP 401 Unauthorized; {hint}") as caught:
+    peer = Peer(lambda *_: http(401, b"nope").replace(b"401 X", status.encode()))
+    with pytest.raises(SourceError, match=f"HTTP {status}; {hint}") as caught:
         async with serving(peer, mode=mode, headers={"X-Key": "hush"}, auth=auth):
             pass
     head, said = peer.heads[0].lower(), str(caught.value)
