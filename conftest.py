@@ -51,7 +51,7 @@ def pytest_configure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Run the whole suite in several processes, half of it waits for something; a part of it in one."""
+    """Run the whole suite in five processes, since its tests often wait; run a part of it in one."""
     return 5 if config.args == config.getini("testpaths") else 0
 
 

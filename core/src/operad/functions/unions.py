@@ -37,8 +37,8 @@ class Union:
     """A converter of JSON values to a union of types; it uses the member whose schema accepts the value.
 
     If several members accept an object, it uses the member that declares the most keys of the object; of equal
-    members, the first. If several accept a string, it uses the first that can be made of it. Calling it raises
-    `ValueError` if no member accepts the value.
+    members, the first. If several accept a string, it uses the first to which the string can be converted. Calling
+    it raises `ValueError` if no member accepts the value.
     """
 
     members: list[Member]
