@@ -247,6 +247,28 @@ async def test_a_resource_of_another_server_is_watched_there_once_for_all_who_wa
 
 
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_a_session_whose_first_watch_was_refused_leaves_no_subscription_behind() -> None:
+    running: list[str] = []
+
+    async def subscribe(input: Any, context: OperationContext) -> Any:
+        running.append(input["uri"])
+        try:
+            await asyncio.Event().wait()
+            yield
+        finally:
+            running.clear()
+
+    serving = to_mcp(peers.watched(subscribe))
+    async with Client(serving.server(), mode="legacy"):  # which goes on when the other session has ended
+        async with Client(serving.server(), mode="legacy") as client:
+            with pytest.raises(MCPError, match="at most 8192"):
+                await client.subscribe_resource("up://" + "x" * 9_000)
+            await client.subscribe_resource("up://x")
+            await until(lambda: running == ["up://x"])
+        await until(lambda: not running)
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 async def test_a_session_watches_1000_resources_with_uris_of_8192_characters() -> None:
     async with Client(to_mcp(OperationRegistry()).server(), mode="legacy") as client:
         longest = "up://" + "x" * 8_187

@@ -129,12 +129,10 @@ class Served:
 
     async def _subscribe(self, ctx: Any, params: Any) -> Json:
         uri, connection = str(params.uri), connection_of(ctx)
-        is_first = "operad.watched" not in connection.state
-        if self.changes.watch(ctx, uri):
-            if is_first:
-                connection.exit_stack.callback(self._forget_all, ctx)
-            if not await self.watching.join(ctx, uri):
-                self._forget(ctx, uri)
+        if "operad.watched" not in connection.state:
+            connection.exit_stack.callback(self._forget_all, ctx)
+        if self.changes.watch(ctx, uri) and not await self.watching.join(ctx, uri):
+            self._forget(ctx, uri)
         return {}
 
     async def _unsubscribe(self, ctx: Any, params: Any) -> Json:
